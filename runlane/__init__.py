@@ -1,0 +1,1 @@
+"""Runlane: a durable job registry, event bridge and work queue on Temporal."""

@@ -1,0 +1,102 @@
+"""Every name that leaves the process: ids, task queues, workflow ids, keys, headers.
+
+Nothing else in the repository spells one of these out, so a rename is one line and a reader can
+find both ends of a name.
+"""
+
+from typing import Final, NewType
+from uuid import UUID, uuid5
+
+WorkspaceId = NewType("WorkspaceId", UUID)
+RunId = NewType("RunId", UUID)
+JobId = NewType("JobId", UUID)
+DispatchId = NewType("DispatchId", UUID)
+WorkerId = NewType("WorkerId", UUID)
+
+TEMPORAL_NAMESPACE: Final = "default"
+
+# Temporal task queues
+CORE_QUEUE: Final = "core"
+RESULT_QUEUE: Final = "job-result"
+"""Queue of the merge. Source: Job registry, Results."""
+
+# Workflow and activity types, by name where the other side must not import us
+RUN_WORKFLOW: Final = "RunWorkflow"
+STEP_SHARD_WORKFLOW: Final = "StepShard"
+RUN_BATCH_ACTIVITY: Final = "run_batch"
+NUDGE_SIGNAL: Final = "nudge"
+
+# Redis
+EVENT_STREAM: Final = "oasm:events"
+"""The bus. Source: Event bridge."""
+DLQ_PREFIX: Final = "oasm:events:dlq:"
+EVENT_SOURCE: Final = "oasm://core-api"
+
+# PostgreSQL
+CONTROL_CHANNEL: Final = "runlane_control"
+"""NOTIFY channel that carries control messages to the API replica holding a worker's stream."""
+OUTBOX_CHANNEL: Final = "runlane_outbox"
+"""NOTIFY channel that wakes the relay."""
+
+# S3
+RESULTS_BUCKET: Final = "job-results"
+"""Bucket of staged results. Source: Job registry, Results."""
+
+# Search attributes
+SA_WORKSPACE: Final = "WorkspaceId"
+SA_PROJECT: Final = "ProjectId"
+SA_RUN_KIND: Final = "RunKind"
+SA_RUN_STATUS: Final = "RunStatus"
+SA_TOOLS: Final = "Tools"
+
+# HTTP
+WORKER_INCARNATION_HEADER: Final = "X-Runlane-Incarnation"
+REQUEST_ID_HEADER: Final = "X-Request-Id"
+WORKER_PROTOCOL: Final = 1
+"""Version of what a scan host and the API say to each other. A host with another one is refused."""
+
+_EVENT_NAMESPACE: Final = UUID("6f0c6a1e-5d0b-5c56-9d42-3f2a55b0a9d1")
+
+
+def run_workflow_id(run_id: UUID) -> str:
+    """Workflow id of a run: the same for start, restart and resume, so that Temporal refuses twins."""
+    return f"run/{run_id}"
+
+
+def shard_workflow_id(run_id: UUID, step_id: str, number: int) -> str:
+    """Workflow id of one shard of a step."""
+    return f"run/{run_id}/{step_id}/{number}"
+
+
+def scan_queue(workspace_id: UUID, toolset: str, network_id: UUID | None = None) -> str:
+    """Task queue of a workspace's own scan workers: an eligibility class."""
+    network = f".net-{network_id}" if network_id else ""
+    return f"scan.{workspace_id}{network}.{toolset}"
+
+
+def shared_scan_queue(toolset: str) -> str:
+    """Task queue of the scan workers that all willing workspaces share."""
+    return f"scan.shared.{toolset}"
+
+
+def job_subject(job_id: UUID) -> str:
+    """CloudEvents subject of a job."""
+    return f"job/{job_id}"
+
+
+def run_subject(run_id: UUID) -> str:
+    """CloudEvents subject of a run."""
+    return f"run/{run_id}"
+
+
+def step_subject(run_id: UUID, step_id: str) -> str:
+    """CloudEvents subject of a step."""
+    return f"run/{run_id}/{step_id}"
+
+
+def event_id(event_type: str, subject: str, ordinal: int | str = 0) -> UUID:
+    """Deterministic event id: a repeated transaction yields the same id, so sinks can drop the twin.
+
+    `ordinal` tells occurrences on one subject apart (the attempt of a job, for example).
+    """
+    return uuid5(_EVENT_NAMESPACE, f"{event_type}/{subject}/{ordinal}")
