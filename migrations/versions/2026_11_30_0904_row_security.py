@@ -1,0 +1,60 @@
+"""Grants and row-level security of the two service roles.
+
+`runlane_api` sees the rows of the workspace that its transaction named (`SET LOCAL runlane.workspace`), and
+none when it named none. `runlane_system` (core, results, lanes, worker endpoints) bypasses row security.
+Rows without a workspace (built-in tools and definitions) are readable by all and writable by none but the
+system role. The owner role runs migrations only.
+"""
+
+from migrations.sql import execute
+
+revision = "0005_row_security"
+down_revision = "0004_events"
+
+TENANT_TABLES = (
+    "permission_groups", "members", "api_keys", "internal_networks", "workers", "secrets",
+    "idempotency_keys", "targets", "asset_groups", "asset_group_members", "assets", "ports",
+    "asset_services", "urls", "technologies", "vulnerabilities", "tool_profiles", "projects",
+    "project_scopes", "schedules", "schedule_fires", "job_histories", "run_targets", "run_steps",
+    "run_needs", "run_shards", "dispatches", "jobs", "job_results", "job_attempts", "job_error_logs",
+    "port_observations", "http_responses", "url_observations", "screenshots", "limits", "exclusions",
+    "blackout_windows", "commands", "outbox", "audit_events", "pauses",
+)  # fmt: skip
+SHARED_TABLES = ("tools", "connectors", "workflow_definitions")
+APPEND_ONLY = ("audit_events",)
+
+CURRENT = "nullif(current_setting('runlane.workspace', true), '')::uuid"
+
+
+def _secure(table: str, readable: str, writable: str) -> str:
+    return f"""
+    ALTER TABLE {table} ENABLE ROW LEVEL SECURITY;
+    ALTER TABLE {table} FORCE ROW LEVEL SECURITY;
+    CREATE POLICY tenant_read ON {table} FOR SELECT TO runlane_api USING ({readable});
+    CREATE POLICY tenant_write ON {table} FOR ALL TO runlane_api USING ({writable}) WITH CHECK ({writable});
+    """
+
+
+def upgrade() -> None:
+    """Grants what each role needs and closes the rest."""
+    own = f"workspace_id = {CURRENT}"
+    statements = [
+        "GRANT USAGE ON SCHEMA public TO runlane_api, runlane_system",
+        "GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA public TO runlane_system",
+        "GRANT USAGE ON ALL SEQUENCES IN SCHEMA public TO runlane_api, runlane_system",
+        "GRANT SELECT, INSERT, UPDATE, DELETE ON "
+        + ", ".join((*TENANT_TABLES, *SHARED_TABLES))
+        + " TO runlane_api",
+        "GRANT SELECT ON workspaces, bus_state TO runlane_api",
+        "REVOKE UPDATE ON audit_events FROM runlane_api, runlane_system",
+        "REVOKE INSERT, DELETE ON audit_events FROM runlane_api",
+        "REVOKE UPDATE, DELETE ON outbox FROM runlane_api",
+        "REVOKE ALL ON FUNCTION runlane_ensure_outbox_partitions(integer) FROM PUBLIC",
+        "GRANT EXECUTE ON FUNCTION runlane_ensure_outbox_partitions(integer) TO runlane_system",
+    ]
+    execute(";\n".join(statements) + ";")
+    for table in TENANT_TABLES:
+        execute(_secure(table, own, own))
+    for table in SHARED_TABLES:
+        execute(_secure(table, f"workspace_id IS NULL OR {own}", own))
+    execute(_secure("workspaces", f"id = {CURRENT}", f"id = {CURRENT}"))
