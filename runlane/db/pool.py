@@ -1,0 +1,46 @@
+"""The asyncpg pool of the hot paths, with jsonb as Python objects."""
+
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import asyncpg
+import orjson
+
+if TYPE_CHECKING:
+    Connection: TypeAlias = (
+        asyncpg.Connection[asyncpg.Record] | asyncpg.pool.PoolConnectionProxy[asyncpg.Record]
+    )
+    Pool: TypeAlias = asyncpg.Pool[asyncpg.Record]
+    Record: TypeAlias = asyncpg.Record
+else:
+    Connection = asyncpg.Connection
+    Pool = asyncpg.Pool
+    Record = asyncpg.Record
+
+
+def encode_json(value: object) -> str:
+    """JSON text for a jsonb parameter; the value must have passed `clean()` if it came from outside."""
+    return orjson.dumps(value, option=orjson.OPT_NON_STR_KEYS).decode()
+
+
+async def prepare(connection: "Connection") -> None:
+    """Teaches a connection jsonb; each connection of the pool passes here once."""
+    codec: dict[str, Any] = {"encoder": encode_json, "decoder": orjson.loads, "schema": "pg_catalog"}
+    await connection.set_type_codec("jsonb", **codec)
+    await connection.set_type_codec("json", **codec)
+
+
+async def open_pool(url: str, *, size: int, name: str = "runlane") -> "Pool":
+    """Opens a pool of up to `size` connections. `name` shows in pg_stat_activity.
+
+    Raises:
+        OSError, asyncpg.PostgresError: the server does not answer or refuses.
+    """
+    pool: Pool = await asyncpg.create_pool(
+        url,
+        min_size=min(2, size),
+        max_size=size,
+        init=prepare,
+        command_timeout=60,
+        server_settings={"application_name": name, "timezone": "UTC", "jit": "off"},
+    )
+    return pool

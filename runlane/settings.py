@@ -1,0 +1,93 @@
+"""Every setting of every process: `RUNLANE_*` in the environment, or a file of that name in a folder.
+
+Read once at process start (`Settings.load()`), passed down as values. A secret may come from a file: with
+`RUNLANE_SECRETS_DIR=/run/secrets`, `runlane_key_pepper` in that folder is `RUNLANE_KEY_PEPPER`.
+"""
+
+import os
+from pathlib import Path
+from typing import Self
+
+from pydantic import Field, SecretStr
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from runlane import names
+
+_PREFIX = "RUNLANE_"
+
+LAUNCH_VARIABLES = frozenset(
+    {"RUNLANE_SECRETS_DIR", "RUNLANE_PG_BIN", "RUNLANE_ATTEMPT", "RUNLANE_API_KEY", "RUNLANE_PROFILE"}
+)
+"""Variables with the prefix that are not settings: they belong to the stack, the launcher or the CLI."""
+
+
+class Settings(BaseSettings):
+    """All settings. Each description ends with the unit or the form where there is one."""
+
+    model_config = SettingsConfigDict(env_prefix=_PREFIX, frozen=True, extra="ignore")
+
+    database_url: str = Field("", description="PostgreSQL as the owner role: migrations only (URL)")
+    database_api_url: str = Field("", description="PostgreSQL as runlane_api: rows of one workspace (URL)")
+    database_system_url: str = Field("", description="PostgreSQL as runlane_system: core, results, lanes (URL)")
+    redis_url: str = Field("", description="Redis or Valkey with the event bus (URL)")
+    s3_endpoint: str = Field("", description="S3 as our own processes reach it (URL)")
+    s3_public_url: str = Field("", description="S3 as scan hosts reach it; empty: the same (URL)")
+    s3_access_key: SecretStr = Field(SecretStr(""), description="S3 access key")
+    s3_secret_key: SecretStr = Field(SecretStr(""), description="S3 secret key")
+    s3_region: str = Field("us-east-1", description="S3 region")
+    temporal_address: str = Field("", description="Temporal frontend (host:port)")
+    temporal_namespace: str = Field(names.TEMPORAL_NAMESPACE, description="Temporal namespace")
+    temporal_ui_url: str = Field("", description="Temporal Web UI, only printed for operators (URL)")
+    scan_temporal_address: str = Field(
+        "", description="Temporal as scan workers reach it; empty: temporal_address (host:port)"
+    )
+    api_url: str = Field("", description="the API as workers and the command line reach it (URL)")
+    api_host: str = Field("127.0.0.1", description="address that the API listens on")
+    api_port: int = Field(8300, ge=1, le=65535, description="port that the API listens on")
+    state_dir: Path = Field(Path(".runlane"), description="folder for local state: embedded stack, worker credential")
+    key_pepper: SecretStr = Field(SecretStr(""), description="pepper of API keys and worker tokens; at least 32 characters")
+    worker_enrolment_key: SecretStr = Field(
+        SecretStr(""), description="API key with the scope worker:join, for the first start of a scan worker"
+    )
+    worker_name: str = Field("", description="name of this scan worker; empty: the host name")
+    worker_toolsets: str = Field("probe=50", description="tool sets of this scan worker and jobs at once (name=slots,...)")
+    stage_inline_bytes: int = Field(
+        65_536, ge=0, le=1_000_000, description="staged results below this stay in PostgreSQL, 0: none (bytes)"
+    )
+    body_limit_bytes: int = Field(1_048_576, ge=1024, description="largest request body (bytes)")
+    stream_cap: int = Field(100_000, ge=100, description="entries kept on the event stream (entries)")
+    worker_heartbeat_s: float = Field(30.0, gt=0, description="a batch without a heartbeat this long is lost (seconds)")
+    worker_grace_s: float = Field(2.0, ge=0, description="a broken control stream may come back within this (seconds)")
+    dispatch_window: int = Field(16, ge=1, le=200, description="batches of one step in flight (batches)")
+    dispatch_budget: int = Field(200, ge=1, le=1000, description="dispatches of one workflow, retries included")
+    open_shards: int = Field(4, ge=1, le=50, description="shards of one step open at once")
+    log_format: str = Field("console", pattern="^(console|json)$", description="console or json")
+    log_level: str = Field("info", pattern="^(debug|info|warning|error)$", description="lowest level that is logged")
+
+    @classmethod
+    def load(cls) -> Self:
+        """Reads the environment and, if RUNLANE_SECRETS_DIR names a folder, the files in it."""
+        return cls(_secrets_dir=os.environ.get("RUNLANE_SECRETS_DIR"))
+
+    @property
+    def worker_slots(self) -> dict[str, int]:
+        """Slots by tool set, from `worker_toolsets`."""
+        pairs = (part.partition("=") for part in self.worker_toolsets.split(",") if part.strip())
+        return {name.strip(): int(slots or "1") for name, _, slots in pairs}
+
+
+def unknown_variables(environment: dict[str, str] | None = None) -> list[str]:
+    """RUNLANE_* variables that no setting reads: usually a typing error, reported at start."""
+    known = {_PREFIX + name.upper() for name in Settings.model_fields} | LAUNCH_VARIABLES
+    found = environment if environment is not None else dict(os.environ)
+    return sorted(name for name in found if name.startswith(_PREFIX) and name not in known)
+
+
+def example_environment() -> str:
+    """Text of `.env.example`: one commented line per setting, generated from the descriptions."""
+    lines = ["# Generated from runlane/settings.py by `runlane docs`; edit there.", ""]
+    for name, field in Settings.model_fields.items():
+        default = field.default
+        shown = "" if isinstance(default, SecretStr) else default
+        lines += [f"# {field.description}", f"#{_PREFIX}{name.upper()}={shown}", ""]
+    return "\n".join(lines)

@@ -1,0 +1,150 @@
+"""The bucket of staged results.
+
+The `minio` client is blocking, so every call runs in a thread. Keys carry the dispatch and a random part:
+nothing is ever overwritten, and uniqueness is the database's business, not the bucket's.
+"""
+
+import asyncio
+import hashlib
+import secrets
+from dataclasses import dataclass
+from datetime import timedelta
+from urllib.parse import urlsplit
+from uuid import UUID
+
+from minio import Minio
+from minio.deleteobjects import DeleteObject
+from minio.error import S3Error
+from urllib3 import PoolManager, Retry, Timeout
+from urllib3.exceptions import HTTPError
+
+from runlane import names
+from runlane.errors import Unavailable
+
+UPLOAD_EXPIRY = timedelta(minutes=15)
+MAX_OBJECT_BYTES = 512 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class StorageConfig:
+    """Where the bucket is and who we are there."""
+
+    endpoint: str
+    access_key: str
+    secret_key: str
+    region: str
+    public_url: str = ""
+
+
+class CorruptObject(Exception):
+    """A staged object is missing, has another size or another hash than its row says."""
+
+
+def _client(url: str, config: StorageConfig) -> Minio:
+    parts = urlsplit(url)
+    pool = PoolManager(
+        maxsize=16,
+        timeout=Timeout(connect=5, read=60),
+        retries=Retry(total=0, redirect=0),
+    )
+    return Minio(
+        endpoint=parts.netloc,
+        access_key=config.access_key,
+        secret_key=config.secret_key,
+        secure=parts.scheme == "https",
+        region=config.region,
+        http_client=pool,
+    )
+
+
+def object_key(workspace_id: UUID, dispatch_id: UUID) -> str:
+    """A fresh key for one delivery of a batch."""
+    return f"{workspace_id}/{dispatch_id}/{secrets.token_hex(16)}.ndjson"
+
+
+class Storage:
+    """Staged results in the bucket `job-results`. Raises Unavailable when the server does not answer."""
+
+    def __init__(self, config: StorageConfig) -> None:
+        self._internal = _client(config.endpoint, config)
+        self._public = _client(config.public_url or config.endpoint, config)
+
+    async def ensure_bucket(self) -> None:
+        """Creates the bucket if it is not there."""
+        await asyncio.to_thread(self._ensure_bucket)
+
+    def _ensure_bucket(self) -> None:
+        try:
+            if not self._internal.bucket_exists(bucket_name=names.RESULTS_BUCKET):
+                self._internal.make_bucket(bucket_name=names.RESULTS_BUCKET)
+        except S3Error as error:
+            if error.code not in {"BucketAlreadyOwnedByYou", "BucketAlreadyExists"}:
+                raise Unavailable(f"bucket: {error.code}") from error
+        except HTTPError as error:
+            raise Unavailable("the object storage does not answer") from error
+
+    async def upload_url(self, key: str) -> str:
+        """Presigned PUT for a scan host, valid for 15 minutes from now."""
+        return await asyncio.to_thread(
+            self._public.presigned_put_object,
+            bucket_name=names.RESULTS_BUCKET,
+            object_name=key,
+            expires=UPLOAD_EXPIRY,
+        )
+
+    async def load(self, key: str, *, size_bytes: int, sha256: bytes) -> bytes:
+        """The whole object, checked.
+
+        Raises:
+            CorruptObject: it is not there, or not what the row says.
+            Unavailable: the server does not answer.
+        """
+        body = await asyncio.to_thread(self._load, key, size_bytes)
+        if len(body) != size_bytes or hashlib.sha256(body).digest() != sha256:
+            raise CorruptObject(f"staged object {key} is not the one that was announced")
+        return body
+
+    def _load(self, key: str, size_bytes: int) -> bytes:
+        if size_bytes > MAX_OBJECT_BYTES:
+            raise CorruptObject(f"staged object {key} is larger than {MAX_OBJECT_BYTES} bytes")
+        try:
+            response = self._internal.get_object(bucket_name=names.RESULTS_BUCKET, object_name=key)
+            try:
+                return bytes(response.read(size_bytes + 1))
+            finally:
+                response.close()
+                response.release_conn()
+        except S3Error as error:
+            if error.code in {"NoSuchKey", "NoSuchBucket"}:
+                raise CorruptObject(f"staged object {key} is not there") from error
+            raise Unavailable(f"object storage: {error.code}") from error
+        except HTTPError as error:
+            raise Unavailable("the object storage does not answer") from error
+
+    async def discard(self, keys: list[str]) -> None:
+        """Deletes objects; one that is not there is fine. What fails here the orphan sweep finds."""
+        if keys:
+            await asyncio.to_thread(self._discard, keys)
+
+    def _discard(self, keys: list[str]) -> None:
+        try:
+            errors = self._internal.remove_objects(
+                bucket_name=names.RESULTS_BUCKET, delete_object_list=[DeleteObject(key) for key in keys]
+            )
+            for _ in errors:
+                continue
+        except (S3Error, HTTPError) as error:
+            raise Unavailable("the object storage does not answer") from error
+
+    async def keys(self, prefix: str = "") -> list[str]:
+        """All keys below a prefix, for sweeps and checks."""
+        return await asyncio.to_thread(self._keys, prefix)
+
+    def _keys(self, prefix: str) -> list[str]:
+        try:
+            found = self._internal.list_objects(
+                bucket_name=names.RESULTS_BUCKET, prefix=prefix, recursive=True
+            )
+            return [item.object_name for item in found if item.object_name]
+        except (S3Error, HTTPError) as error:
+            raise Unavailable("the object storage does not answer") from error
