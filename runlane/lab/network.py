@@ -1,0 +1,56 @@
+"""The address range a lab stands on, and what to tell the user when the machine refuses it."""
+
+import errno
+import ipaddress
+import sys
+from dataclasses import dataclass
+
+from runlane.errors import Invalid, Unavailable
+
+DEFAULT_BASE = "127.7.0.0/24"
+NAMESERVER_HOST = 1
+_LOOPBACK = ipaddress.IPv4Network("127.0.0.0/8")
+_LARGEST_PREFIX = 26  # scenarios use hosts up to 62
+
+
+@dataclass(frozen=True, slots=True)
+class BaseNetwork:
+    """A loopback network whose addresses stand for the machines of a scenario."""
+
+    cidr: str
+
+    def address(self, host: int) -> str:
+        """The address of the machine numbered `host`."""
+        return str(ipaddress.IPv4Network(self.cidr).network_address + host)
+
+
+def parse_base(text: str) -> BaseNetwork:
+    """Reads a base network such as `127.8.0.0/24`.
+
+    Raises:
+        Invalid: it is no IPv4 network inside 127.0.0.0/8, or has fewer than 64 addresses. Anything else would
+            put a deliberately weak web site within reach of other machines.
+    """
+    try:
+        network = ipaddress.IPv4Network(text)
+    except ValueError as err:
+        raise Invalid(f"lab base network {text!r}: {err}", code="lab.base") from err
+    if not network.subnet_of(_LOOPBACK) or network.prefixlen > _LARGEST_PREFIX:
+        detail = f"lab base network {text} must lie inside {_LOOPBACK} and be /{_LARGEST_PREFIX} or larger"
+        raise Invalid(detail, code="lab.base")
+    return BaseNetwork(str(network))
+
+
+def bind_failure(err: OSError, place: str, needed: list[str]) -> Unavailable:
+    """Says what to do about a refused bind at `place`; `needed` are all addresses of the lab."""
+    match err.errno:
+        case errno.EADDRNOTAVAIL:
+            aliases = "; ".join(f"sudo ifconfig lo0 alias {each} up" for each in needed)
+            hint = f"this system ({sys.platform}) has no such loopback address. On macOS add them: {aliases}"
+        case errno.EADDRINUSE:
+            hint = (
+                "another program listens there (or on all addresses). Stop it, or choose --base 127.8.0.0/24"
+            )
+        case _:
+            hint = err.strerror or str(err)
+    return Unavailable(f"the lab cannot listen on {place}: {hint}", code="lab.bind")
