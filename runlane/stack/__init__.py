@@ -1,0 +1,1 @@
+"""Real servers and the product's processes on one machine, without Docker and without root."""

@@ -1,0 +1,17 @@
+"""What can go wrong while real servers are started, on top of `runlane.errors`."""
+
+from typing import ClassVar
+
+from runlane import errors
+
+
+class StackError(errors.Unavailable):
+    """A server or process could not be started; `detail` says which, why, and where its log is."""
+
+    default_code: ClassVar[str] = "stack"
+
+
+class StackBusy(errors.Conflict):
+    """Another supervisor holds this state folder."""
+
+    default_code: ClassVar[str] = "stack.busy"
