@@ -54,6 +54,9 @@ class Connections:
             await self._server.wait_closed()
 
     def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if self._server is None or not self._server.is_serving():
+            writer.transport.abort()  # accepted while closing: nothing would end it
+            return
         task = asyncio.create_task(self._run(reader, writer))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)

@@ -49,11 +49,6 @@ class NameServer(asyncio.DatagramProtocol):
             self._udp.close()
         await self._connections.close()
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Keeps the datagram transport (called by asyncio)."""
-        if isinstance(transport, asyncio.DatagramTransport):
-            self._udp = transport
-
     def datagram_received(self, data: bytes, addr: tuple[str, int]) -> None:
         """Answers one datagram (called by asyncio); what cannot be parsed is dropped."""
         query = _parse(data)
@@ -66,7 +61,7 @@ class NameServer(asyncio.DatagramProtocol):
     async def _open_udp(self, address: str, port: int) -> bool:
         loop = asyncio.get_running_loop()
         try:
-            await loop.create_datagram_endpoint(lambda: self, local_addr=(address, port))
+            self._udp, _ = await loop.create_datagram_endpoint(lambda: self, local_addr=(address, port))
         except OSError as err:
             if err.errno == errno.EADDRINUSE:
                 return False
