@@ -172,7 +172,7 @@ class Outcome(StrEnum):
 
 
 MAX_FAILURES: Final = 4
-"""Persistent retry budget: charged attempts until a job fails. Source: Job registry, When something goes wrong."""
+"""Retry budget: charged attempts until a job fails. Source: Job registry, When something goes wrong."""
 
 MAX_FREE_ATTEMPTS: Final = 20
 """Attempts that nobody is to blame for (lost, released, rejected) until a job fails as infrastructure."""

@@ -28,7 +28,9 @@ class Settings(BaseSettings):
 
     database_url: str = Field("", description="PostgreSQL as the owner role: migrations only (URL)")
     database_api_url: str = Field("", description="PostgreSQL as runlane_api: rows of one workspace (URL)")
-    database_system_url: str = Field("", description="PostgreSQL as runlane_system: core, results, lanes (URL)")
+    database_system_url: str = Field(
+        "", description="PostgreSQL as runlane_system: core, results, lanes (URL)"
+    )
     redis_url: str = Field("", description="Redis or Valkey with the event bus (URL)")
     s3_endpoint: str = Field("", description="S3 as our own processes reach it (URL)")
     s3_public_url: str = Field("", description="S3 as scan hosts reach it; empty: the same (URL)")
@@ -44,30 +46,48 @@ class Settings(BaseSettings):
     api_url: str = Field("", description="the API as workers and the command line reach it (URL)")
     api_host: str = Field("127.0.0.1", description="address that the API listens on")
     api_port: int = Field(8300, ge=1, le=65535, description="port that the API listens on")
-    state_dir: Path = Field(Path(".runlane"), description="folder for local state: embedded stack, worker credential")
-    key_pepper: SecretStr = Field(SecretStr(""), description="pepper of API keys and worker tokens; at least 32 characters")
+    state_dir: Path = Field(
+        Path(".runlane"), description="folder for local state: embedded stack, worker credential"
+    )
+    key_pepper: SecretStr = Field(
+        SecretStr(""), description="pepper of API keys and worker tokens; at least 32 characters"
+    )
     worker_enrolment_key: SecretStr = Field(
         SecretStr(""), description="API key with the scope worker:join, for the first start of a scan worker"
     )
     worker_name: str = Field("", description="name of this scan worker; empty: the host name")
-    worker_toolsets: str = Field("probe=50", description="tool sets of this scan worker and jobs at once (name=slots,...)")
+    worker_toolsets: str = Field(
+        "probe=50", description="tool sets of this scan worker and jobs at once (name=slots,...)"
+    )
     stage_inline_bytes: int = Field(
-        65_536, ge=0, le=1_000_000, description="staged results below this stay in PostgreSQL, 0: none (bytes)"
+        65_536,
+        ge=0,
+        le=1_000_000,
+        description="staged results below this stay in PostgreSQL, 0: none (bytes)",
     )
     body_limit_bytes: int = Field(1_048_576, ge=1024, description="largest request body (bytes)")
     stream_cap: int = Field(100_000, ge=100, description="entries kept on the event stream (entries)")
-    worker_heartbeat_s: float = Field(30.0, gt=0, description="a batch without a heartbeat this long is lost (seconds)")
-    worker_grace_s: float = Field(2.0, ge=0, description="a broken control stream may come back within this (seconds)")
+    worker_heartbeat_s: float = Field(
+        30.0, gt=0, description="a batch without a heartbeat this long is lost (seconds)"
+    )
+    worker_grace_s: float = Field(
+        2.0, ge=0, description="a broken control stream may come back within this (seconds)"
+    )
     dispatch_window: int = Field(16, ge=1, le=200, description="batches of one step in flight (batches)")
-    dispatch_budget: int = Field(200, ge=1, le=1000, description="dispatches of one workflow, retries included")
+    dispatch_budget: int = Field(
+        200, ge=1, le=1000, description="dispatches of one workflow, retries included"
+    )
     open_shards: int = Field(4, ge=1, le=50, description="shards of one step open at once")
     log_format: str = Field("console", pattern="^(console|json)$", description="console or json")
-    log_level: str = Field("info", pattern="^(debug|info|warning|error)$", description="lowest level that is logged")
+    log_level: str = Field(
+        "info", pattern="^(debug|info|warning|error)$", description="lowest level that is logged"
+    )
 
     @classmethod
     def load(cls) -> Self:
         """Reads the environment and, if RUNLANE_SECRETS_DIR names a folder, the files in it."""
-        return cls(_secrets_dir=os.environ.get("RUNLANE_SECRETS_DIR"))
+        folder = os.environ.get("RUNLANE_SECRETS_DIR")
+        return cls(_secrets_dir=folder)  # type: ignore[call-arg]  # a keyword of BaseSettings, not a field
 
     @property
     def worker_slots(self) -> dict[str, int]:

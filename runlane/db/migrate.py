@@ -31,9 +31,7 @@ def _config(url: str) -> Config:
 
 def head() -> str:
     """The newest revision that this program knows."""
-    revision = ScriptDirectory.from_config(_config("")).get_current_head()
-    assert revision is not None
-    return revision
+    return ScriptDirectory.from_config(_config("")).get_current_head() or ""
 
 
 async def upgrade(url: str) -> None:

@@ -1,0 +1,242 @@
+"""Workflow definitions: the step graph that a run is started from.
+
+Form: `{name, on?, jobs: {id: {name?, run, needs?, config?, config_profile?, tolerance?}}}` as JSON or YAML.
+All faults are reported at once, each with its path, so that a person edits once.
+"""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, cast
+
+import orjson
+import yaml
+
+from runlane.errors import Invalid
+from runlane.runs import BatchLimits
+from runlane.tools import TOOLS
+
+MAX_SOURCE_BYTES: Final = 64 * 1024
+MAX_STEPS: Final = 100
+_STEP_ID: Final = re.compile(r"[a-z0-9_-]{1,64}\Z")
+_TOLERANCE: Final = re.compile(r"(\d{1,9}|(100|\d{1,2})(\.\d{1,4})?%)\Z")
+_TOP_KEYS: Final = frozenset({"name", "on", "jobs"})
+_STEP_KEYS: Final = frozenset({"name", "run", "needs", "config", "config_profile", "tolerance"})
+
+
+@dataclass(frozen=True, slots=True)
+class StepDefinition:
+    """One step: a tool run over everything in its scope."""
+
+    step_id: str
+    name: str
+    tool_id: str
+    needs: tuple[str, ...] = ()
+    config: Mapping[str, object] = field(default_factory=dict)
+    config_profile: str | None = None
+    tolerance: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Definition:
+    """A validated definition: steps in the order in which they were written, free of cycles."""
+
+    name: str
+    steps: tuple[StepDefinition, ...]
+
+    def as_json(self) -> dict[str, object]:
+        """The form that is frozen on the run's row."""
+        return {"name": self.name, "jobs": {step.step_id: _step_json(step) for step in self.steps}}
+
+    def with_config(self, config: Mapping[str, Mapping[str, object]]) -> "Definition":
+        """The same graph with options laid over the steps' own; `*` is laid over every step.
+
+        Raises:
+            Invalid: a name is neither `*` nor a step.
+        """
+        known = {step.step_id for step in self.steps}
+        unknown = {f"config.{name}": "no such step" for name in config if name != "*" and name not in known}
+        if unknown:
+            raise Invalid("the config names unknown steps", code="definition.invalid", fields=unknown)
+        shared = config.get("*", {})
+        steps = (
+            StepDefinition(
+                step_id=step.step_id,
+                name=step.name,
+                tool_id=step.tool_id,
+                needs=step.needs,
+                config={**step.config, **shared, **config.get(step.step_id, {})},
+                config_profile=step.config_profile,
+                tolerance=step.tolerance,
+            )
+            for step in self.steps
+        )
+        return Definition(self.name, tuple(steps))
+
+
+def limits_of(tool_id: str) -> BatchLimits:
+    """Batch limits of a known tool."""
+    tool = TOOLS[tool_id]
+    return BatchLimits(max_batch=tool.max_batch, large_max_batch=tool.large_max_batch)
+
+
+def parse_definition(source: bytes | str | Mapping[str, object]) -> Definition:
+    """Reads and validates a definition.
+
+    Raises:
+        Invalid: code `definition.invalid`, with one entry in `fields` per fault.
+    """
+    document = source if isinstance(source, Mapping) else _load(source)
+    faults: dict[str, str] = {}
+    name = document.get("name")
+    if not isinstance(name, str) or not 1 <= len(name) <= 100:
+        faults["name"] = "a text of 1 to 100 characters is required"
+    for key in document.keys() - _TOP_KEYS:
+        faults[str(key)[:64]] = "unknown key"
+    jobs = document.get("jobs")
+    if not isinstance(jobs, Mapping) or not 1 <= len(jobs) <= MAX_STEPS:
+        faults["jobs"] = f"1 to {MAX_STEPS} steps are required"
+        jobs = {}
+    steps = tuple(_parse_step(str(step_id), raw, faults) for step_id, raw in jobs.items())
+    faults.update(_graph_faults(steps))
+    if faults:
+        raise Invalid("the definition is not valid", code="definition.invalid", fields=faults)
+    return Definition(cast(str, name), steps)  # checked above
+
+
+def _parse_step(step_id: str, raw: object, faults: dict[str, str]) -> StepDefinition:
+    path = f"jobs.{step_id[:64]}"
+    if not _STEP_ID.match(step_id):
+        faults[path] = "an id is 1 to 64 of a-z, 0-9, - and _"
+    if not isinstance(raw, Mapping):
+        faults[path] = "an object is required"
+        raw = {}
+    for key in raw.keys() - _STEP_KEYS:
+        faults[f"{path}.{str(key)[:64]}"] = "unknown key"
+    for key, fault in _step_faults(raw):
+        faults[f"{path}.{key}"] = fault
+    needs = raw.get("needs")
+    config = raw.get("config")
+    tolerance = raw.get("tolerance")
+    profile = raw.get("config_profile")
+    return StepDefinition(
+        step_id=step_id,
+        name=str(raw.get("name") or step_id)[:200],
+        tool_id=str(raw.get("run") or ""),
+        needs=tuple(str(need) for need in needs) if isinstance(needs, Sequence) else (),
+        config=dict(config) if isinstance(config, Mapping) else {},
+        config_profile=str(profile) if profile else None,
+        tolerance=None if tolerance is None else str(tolerance),
+    )
+
+
+def _step_faults(raw: Mapping[object, object]) -> Iterator[tuple[str, str]]:
+    tool = raw.get("run")
+    if not isinstance(tool, str):
+        yield "run", "the name of a tool is required"
+    elif tool not in TOOLS:
+        yield "run", f"unknown tool {tool[:64]!r}"
+    needs = raw.get("needs", [])
+    if not isinstance(needs, list) or not all(isinstance(need, str) for need in needs):
+        yield "needs", "a list of step ids is required"
+    if not isinstance(raw.get("config", {}), Mapping):
+        yield "config", "an object is required"
+    if not isinstance(raw.get("config_profile", ""), str):
+        yield "config_profile", "a text is required"
+    if not isinstance(raw.get("name", ""), str):
+        yield "name", "a text is required"
+    tolerance = raw.get("tolerance", 0)
+    if isinstance(tolerance, bool) or not _TOLERANCE.match(str(tolerance)):
+        yield "tolerance", 'a number of jobs or a percentage like "10%" is required'
+
+
+def _graph_faults(steps: Sequence[StepDefinition]) -> dict[str, str]:
+    known = {step.step_id for step in steps}
+    faults = {
+        f"jobs.{step.step_id}.needs": f"unknown step {need[:64]!r}"
+        for step in steps
+        for need in step.needs
+        if need not in known
+    }
+    rest = {step.step_id: {need for need in step.needs if need in known} for step in steps}
+    while free := [step_id for step_id, needs in rest.items() if not needs]:
+        for step_id in free:
+            del rest[step_id]
+        rest = {step_id: needs - set(free) for step_id, needs in rest.items()}
+    for step_id in rest:
+        faults.setdefault(f"jobs.{step_id}.needs", "the steps need each other in a circle")
+    return faults
+
+
+def _step_json(step: StepDefinition) -> dict[str, object]:
+    raw: dict[str, object] = {"name": step.name, "run": step.tool_id}
+    if step.needs:
+        raw["needs"] = list(step.needs)
+    if step.config:
+        raw["config"] = dict(step.config)
+    if step.config_profile:
+        raw["config_profile"] = step.config_profile
+    if step.tolerance:
+        raw["tolerance"] = step.tolerance
+    return raw
+
+
+class _StrictLoader(yaml.CSafeLoader):
+    """YAML without surprises: `on` is a text, a key appears once."""
+
+
+def _mapping(loader: _StrictLoader, node: yaml.MappingNode) -> dict[object, object]:
+    pairs = [
+        (loader.construct_object(key), loader.construct_object(value, deep=True)) for key, value in node.value
+    ]
+    result = dict(pairs)
+    if len(result) != len(pairs):
+        raise yaml.constructor.ConstructorError(None, None, "a key appears twice", node.start_mark)
+    return result
+
+
+_StrictLoader.yaml_implicit_resolvers = {
+    first: [(tag, pattern) for tag, pattern in rules if tag != "tag:yaml.org,2002:bool"]
+    for first, rules in yaml.CSafeLoader.yaml_implicit_resolvers.items()
+}
+_StrictLoader.add_implicit_resolver("tag:yaml.org,2002:bool", re.compile(r"(?:true|false)\Z"), list("tf"))
+_StrictLoader.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _mapping)
+
+
+def _load(source: bytes | str) -> Mapping[str, object]:
+    text = source.decode(errors="strict") if isinstance(source, bytes) else source
+    if len(text) > MAX_SOURCE_BYTES:
+        raise _malformed(f"a definition is at most {MAX_SOURCE_BYTES} bytes")
+    try:
+        if text.lstrip().startswith("{"):
+            document = orjson.loads(text)
+        else:
+            if any(isinstance(event, yaml.AliasEvent) for event in yaml.parse(text, Loader=yaml.CSafeLoader)):
+                raise _malformed("aliases are not allowed")
+            document = yaml.load(text, Loader=_StrictLoader)  # noqa: S506  # a CSafeLoader
+    except (yaml.YAMLError, orjson.JSONDecodeError, UnicodeDecodeError, ValueError) as error:
+        raise _malformed(f"it cannot be read: {str(error)[:300]}") from error
+    if not isinstance(document, dict):
+        raise _malformed("an object is required")
+    return document
+
+
+def _malformed(reason: str) -> Invalid:
+    return Invalid(f"the definition is not valid: {reason}", code="definition.invalid")
+
+
+BUILTIN: Final[Mapping[str, Definition]] = {
+    "domain_discovery": parse_definition(
+        {
+            "name": "domain_discovery",
+            "jobs": {
+                "subdomains": {"name": "Subdomains", "run": "dnsprobe"},
+                "ports": {"name": "Open ports", "run": "portprobe", "needs": ["subdomains"]},
+                "http": {"name": "Web services", "run": "webprobe", "needs": ["ports"]},
+                "urls": {"name": "URLs", "run": "webcrawl", "needs": ["http"]},
+                "findings": {"name": "Findings", "run": "webcheck", "needs": ["http"]},
+            },
+        }
+    ),
+}
+"""Definitions that come with the product."""
