@@ -1,0 +1,166 @@
+"""API keys: `rl_<prefix>_<secret>`, found by prefix, checked by HMAC, never stored.
+
+A key is 256 bits of randomness, so a fast keyed hash is enough: there is nothing to guess. The pepper lives
+outside the database, so that a stolen dump cannot be used to make keys.
+"""
+
+import hashlib
+import hmac
+import re
+import secrets
+from collections.abc import Collection
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import Final
+from uuid import UUID
+
+from runlane.db.pool import Connection
+from runlane.errors import Forbidden, Invalid, Unauthenticated
+
+_PREFIX_LENGTH: Final = 12
+_ALPHABET: Final = "abcdefghijkmnpqrstuvwxyz23456789"
+_FORM: Final = re.compile(rf"rl_([{_ALPHABET}]{{{_PREFIX_LENGTH}}})_([A-Za-z0-9_-]{{43}})\Z")
+MIN_PEPPER: Final = 32
+
+
+class Scope(StrEnum):
+    """What a key may do in its workspace; PLATFORM_ADMIN is for the whole installation."""
+
+    TARGETS_READ = "targets:read"
+    TARGETS_WRITE = "targets:write"
+    RUNS_READ = "runs:read"
+    RUNS_WRITE = "runs:write"
+    JOBS_READ = "jobs:read"
+    INVENTORY_READ = "inventory:read"
+    WORKERS_READ = "workers:read"
+    WORKER_JOIN = "worker:join"
+    PLATFORM_ADMIN = "platform:admin"
+
+
+ALL_SCOPES: Final = "*"
+"""Stands for every scope of a workspace. It carries neither `worker:join` nor `platform:admin`."""
+
+_EXPLICIT: Final = frozenset({Scope.WORKER_JOIN, Scope.PLATFORM_ADMIN})
+
+
+@dataclass(frozen=True, slots=True)
+class NewKey:
+    """A key to make. `workspace_id` None makes a platform key."""
+
+    name: str
+    workspace_id: UUID | None
+    scopes: Collection[str]
+    expires_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CreatedKey:
+    """A key that was made; `plaintext` exists here and nowhere else."""
+
+    key_id: UUID
+    plaintext: str
+
+
+@dataclass(frozen=True, slots=True)
+class Principal:
+    """Who sends a request: the owner of a valid key."""
+
+    key_id: UUID
+    workspace_id: UUID | None
+    name: str
+    scopes: frozenset[str]
+
+    def require(self, scope: Scope) -> None:
+        """Passes if the key carries the scope.
+
+        Raises:
+            Forbidden: `key.scope`.
+        """
+        if scope in self.scopes or (ALL_SCOPES in self.scopes and scope not in _EXPLICIT):
+            return
+        raise Forbidden(f"the key does not carry the scope {scope}", code="key.scope")
+
+
+def digest(secret: str, pepper: bytes) -> bytes:
+    """HMAC-SHA256 of a key or token with the installation's pepper: what is stored of it (32 bytes)."""
+    return hmac.digest(pepper, secret.encode(errors="replace"), hashlib.sha256)
+
+
+def check_pepper(pepper: str) -> bytes:
+    """Returns the pepper as bytes.
+
+    Raises:
+        Invalid: it is shorter than 32 characters; every key of the installation would be weaker for it.
+    """
+    if len(pepper) < MIN_PEPPER:
+        raise Invalid(
+            f"RUNLANE_KEY_PEPPER needs at least {MIN_PEPPER} characters", code="settings.key_pepper"
+        )
+    return pepper.encode()
+
+
+async def create_key(conn: Connection, key: NewKey, pepper: bytes) -> CreatedKey:
+    """Makes a key and stores its digest. A repeated call makes another key.
+
+    Raises:
+        Invalid: an unknown scope (`key.unknown_scope`).
+    """
+    unknown = sorted(set(key.scopes) - set(Scope) - {ALL_SCOPES})
+    if unknown:
+        raise Invalid(
+            f"unknown scope {unknown[0]!r}", code="key.unknown_scope", fields={"scopes": unknown[0]}
+        )
+    prefix = "".join(secrets.choice(_ALPHABET) for _ in range(_PREFIX_LENGTH))
+    plaintext = f"rl_{prefix}_{secrets.token_urlsafe(32)}"
+    key_id: UUID = await conn.fetchval(
+        """
+        INSERT INTO api_keys (workspace_id, name, prefix, digest, scopes, expires_at)
+        VALUES ($1, $2, $3, $4, $5, $6) RETURNING id
+        """,
+        key.workspace_id,
+        key.name,
+        prefix,
+        digest(plaintext, pepper),
+        sorted(set(key.scopes)),
+        key.expires_at,
+    )
+    return CreatedKey(key_id, plaintext)
+
+
+async def authenticate(conn: Connection, presented: str, pepper: bytes) -> Principal:
+    """Finds the owner of a key. Notes its use, at most once a minute.
+
+    Raises:
+        Unauthenticated: `key.invalid`, whatever the reason: unknown, wrong, expired, revoked, workspace gone.
+    """
+    form = _FORM.match(presented)
+    row = form and await conn.fetchrow(
+        """
+        SELECT k.id, k.workspace_id, k.name, k.scopes, k.digest,
+               k.last_used_at IS NULL OR k.last_used_at < clock_timestamp() - interval '1 minute' AS is_stale
+        FROM api_keys k LEFT JOIN workspaces w ON w.id = k.workspace_id
+        WHERE k.prefix = $1 AND k.revoked_at IS NULL AND w.deleted_at IS NULL
+          AND (k.expires_at IS NULL OR k.expires_at > clock_timestamp())
+        """,
+        form[1],
+    )
+    # Compared even when nothing was found: the time of the answer must not tell which prefixes exist.
+    stored: bytes = row["digest"] if row else bytes(32)
+    if not hmac.compare_digest(digest(presented, pepper), stored) or not row:
+        raise Unauthenticated("the key is not valid", code="key.invalid")
+    if row["is_stale"]:
+        await conn.execute("UPDATE api_keys SET last_used_at = clock_timestamp() WHERE id = $1", row["id"])
+    return Principal(row["id"], row["workspace_id"], row["name"], frozenset(row["scopes"]))
+
+
+async def revoke_key(conn: Connection, key_id: UUID) -> bool:
+    """Makes a key invalid from now on; False if it was not valid before."""
+    done = await conn.fetchval(
+        """
+        UPDATE api_keys SET revoked_at = clock_timestamp()
+        WHERE id = $1 AND revoked_at IS NULL RETURNING id
+        """,
+        key_id,
+    )
+    return done is not None
