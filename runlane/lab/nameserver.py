@@ -6,7 +6,9 @@ import errno
 import struct
 
 import dns.exception
+import dns.flags
 import dns.message
+import dns.opcode
 import dns.rdatatype
 import structlog
 
@@ -88,4 +90,5 @@ def _parse(wire: bytes) -> dns.message.Message | None:
     except dns.exception.DNSException:
         log.debug("lab_dns_query_malformed", size_bytes=len(wire))
         return None
-    return query if query.question else None
+    is_query = query.opcode() == dns.opcode.QUERY and not query.flags & dns.flags.QR
+    return query if is_query and len(query.question) == 1 else None

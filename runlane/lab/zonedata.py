@@ -19,7 +19,6 @@ from runlane.lab.network import BaseNetwork
 TTL_S = 60
 _MAX_ALIASES = 8
 
-type_of = dns.rdatatype.from_text
 RecordSets = Mapping[dns.rdatatype.RdataType, dns.rrset.RRset]
 
 
@@ -119,7 +118,8 @@ def _build_zone(zone: Zone, scenario: Scenario, base: BaseNetwork) -> ZoneData:
     nodes: dict[dns.name.Name, dict[dns.rdatatype.RdataType, dns.rrset.RRset]] = {}
     for label, kind, values in records:
         owner = dns.name.from_text(owner_name(label, zone.origin))
-        nodes.setdefault(owner, {})[type_of(kind)] = dns.rrset.from_text(owner, TTL_S, "IN", kind, *values)
+        rrset = dns.rrset.from_text(owner, TTL_S, "IN", kind, *values)
+        nodes.setdefault(owner, {})[rrset.rdtype] = rrset
     return ZoneData(origin, zone.transfer, nodes)
 
 

@@ -139,7 +139,9 @@ async def test_transfer_over_udp_is_refused(lab: Lab) -> None:
 async def test_garbage_to_the_name_server_does_not_stop_it(lab: Lab) -> None:
     address, _, port = lab.resolver.partition(":")
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as datagram:
-        datagram.sendto(b"\x00garbage", (address, int(port)))
+        response = dns.message.make_response(dns.message.make_query("app.lab.test", "A"))
+        for wire in (b"\x00garbage", response.to_wire()):
+            datagram.sendto(wire, (address, int(port)))
     assert await conversation(address, int(port), b"\x00\x03abc") == b""
 
     assert await resolver_of(lab).resolve("app.lab.test", "A")
