@@ -11,6 +11,10 @@ class StackError(errors.Unavailable):
     default_code: ClassVar[str] = "stack"
 
 
+class ProcessDied(StackError):
+    """A process ended before it was ready; starting it again may help."""
+
+
 class StackBusy(errors.Conflict):
     """Another supervisor holds this state folder."""
 

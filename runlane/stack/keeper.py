@@ -96,7 +96,10 @@ class Keeper:
         Returns whether it was taken over and is now kept.
         """
         spec = self._make_spec()
-        record = self._state.processes.get(self.name) or find_by_argv(spec.argv, spec.stop_signal)
+        record = self._state.processes.get(self.name)
+        if record is None or not record.is_alive():
+            # A supervisor that was killed between start and record left one that nothing names but its argv.
+            record = find_by_argv(spec.argv, spec.stop_signal)
         if record is None:
             return False
         process = adopt(spec, record)

@@ -4,16 +4,21 @@ import asyncio
 import os
 import shutil
 import signal
+import subprocess
+import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
 import asyncpg
+import psutil
+import structlog
 
 from runlane import errors
 from runlane.stack import binaries
 from runlane.stack.errors import StackError
 from runlane.stack.privileges import Identity, unprivileged_identity
-from runlane.stack.processes import ProcessSpec
+from runlane.stack.processes import POLL_S, ProcessSpec
 from runlane.stack.services import PROBE_TIMEOUT_S, Site, server_environment
 from runlane.stack.state import LOOPBACK
 
@@ -22,8 +27,12 @@ DATABASE: Final = "runlane"
 INIT_SQL: Final = Path(__file__).with_name("postgres-init.sql")
 MINIMUM_MAJOR: Final = 18
 """uuidv7() and column lists in SET NULL."""
+ORPHAN_TIMEOUT_S: Final = 5.0
+COMMAND_TIMEOUT_S: Final = 120
 OUTPUT_CHARS: Final = 1500
 SETTINGS: Final = ("max_connections=200", "shared_buffers=128MB", "unix_socket_directories=", "timezone=UTC")
+
+log = structlog.get_logger(__name__)
 
 
 class PostgresServer:
@@ -83,6 +92,7 @@ class PostgresServer:
             tuple(argv),
             server_environment(self._site.env, self._site.folder),
             ready=self._ready,
+            clear=self._clear,
             stop_signal=signal.SIGINT,
             prefix=self._identity.prefix,
             user=self._identity.user,
@@ -100,7 +110,34 @@ class PostgresServer:
         }
         port = str(state.port("postgres"))
         address = ("-h", LOOPBACK, "-p", port, "-U", SUPERUSER, "-d", "postgres")
-        await _run([str(self._bin / "psql"), "-X", "-q", *address, "-f", str(INIT_SQL)], env)
+        argv = [str(self._bin / "psql"), "-X", "-q", *address, "-f", str(INIT_SQL)]
+        await asyncio.to_thread(_run, argv, env)
+
+    def _clear(self) -> None:
+        """Ends backends that outlived a killed server and removes a lock file whose pid was given to another.
+
+        PostgreSQL refuses to start over either. A server that somebody started by hand on this cluster is
+        recognised by its working folder and left alone.
+        """
+        lock_file = self.data / "postmaster.pid"
+        try:
+            owner = int(lock_file.read_text().split("\n", 1)[0])
+        except (FileNotFoundError, ValueError):
+            return
+        deadline = time.monotonic() + ORPHAN_TIMEOUT_S
+        while (pids := self._pids_in_cluster()) and owner not in pids and time.monotonic() < deadline:
+            for pid in pids:
+                log.warning("postgres_orphan_killed", pid=pid)
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            time.sleep(POLL_S)
+        if not pids:
+            lock_file.unlink(missing_ok=True)
+
+    def _pids_in_cluster(self) -> set[int]:
+        folder = os.path.realpath(self.data)
+        # A process without a working folder is another user's or a zombie.
+        return {each.pid for each in psutil.process_iter(["cwd"]) if each.info["cwd"] == folder}
 
     async def _ready(self) -> None:
         try:
@@ -114,7 +151,7 @@ class PostgresServer:
 
     async def _create_cluster(self) -> None:
         for leftover in self._site.folder.glob("init-*"):
-            shutil.rmtree(leftover, ignore_errors=True)
+            leftover.unlink() if leftover.is_file() else shutil.rmtree(leftover)
         draft = self._site.folder / f"init-{os.getpid()}"
         draft.mkdir(mode=0o700)
         password = draft.with_suffix(".password")
@@ -128,7 +165,8 @@ class PostgresServer:
             argv += ["--locale=C", "--locale-provider=builtin", "--builtin-locale=C.UTF-8"]
             argv += ["--auth=scram-sha-256", f"--pwfile={password}"]
             env = server_environment(self._site.env, self._site.folder)
-            await _run([*self._identity.prefix, *argv], env, self._identity.user, self._site.folder)
+            argv = [*self._identity.prefix, *argv]
+            await asyncio.to_thread(_run, argv, env, self._identity.user, self._site.folder)
         finally:
             password.unlink()
         draft.rename(self.data)
@@ -141,27 +179,24 @@ class PostgresServer:
             )
 
 
-async def _run(
-    argv: list[str], env: dict[str, str], user: int | None = None, cwd: Path | None = None
-) -> None:
-    process = await asyncio.create_subprocess_exec(
-        *argv,
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.STDOUT,
-        env=env,
-        cwd=cwd,
-        user=user,
-        group=user,
-        extra_groups=None if user is None else [],
-    )
+def _run(argv: list[str], env: dict[str, str], user: int | None = None, cwd: Path | None = None) -> None:
     try:
-        output, _ = await process.communicate()
-    except asyncio.CancelledError:
-        process.kill()
-        await process.wait()
-        raise
-    if process.returncode != 0:
-        text = output.decode(errors="replace").strip()
+        done = subprocess.run(
+            argv,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            timeout=COMMAND_TIMEOUT_S,
+            check=False,
+            env=env,
+            cwd=cwd,
+            user=user,
+            group=user,
+            extra_groups=None if user is None else [],
+        )
+    except (OSError, subprocess.SubprocessError) as err:
+        raise StackError(f"{argv[0]}: {err}") from err
+    if done.returncode != 0:
         command = f"{Path(argv[0]).name} … {Path(argv[-1]).name}"
-        raise StackError(f"{command} failed ({process.returncode}): {text[-OUTPUT_CHARS:]}")
+        text = done.stdout.decode(errors="replace").strip()
+        raise StackError(f"{command} failed ({done.returncode}): {text[-OUTPUT_CHARS:]}")

@@ -10,6 +10,7 @@ Three cases, in this order:
 import os
 import pwd
 import shutil
+import stat
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
@@ -49,7 +50,11 @@ def unprivileged_identity(program: Path, folder: Path) -> Identity:
         return Identity()
     account = pwd.getpwnam(UNPRIVILEGED_USER)
     as_user = Identity(user=account.pw_uid)
-    refusal = _try(as_user, program, folder)
+    # Looked at first: a child that starts inside a folder needs no right to enter it, until it names it.
+    closed = next(
+        (each for each in (folder, *folder.parents) if not each.stat().st_mode & stat.S_IXOTH), None
+    )
+    refusal = f"may not enter {closed}" if closed else _try(as_user, program, folder)
     if refusal is None:
         return as_user
     unshare = shutil.which("unshare")

@@ -15,7 +15,7 @@ import psutil
 import structlog
 
 from runlane import errors
-from runlane.stack.errors import StackError
+from runlane.stack.errors import ProcessDied, StackError
 from runlane.stack.state import ProcessRecord
 
 POLL_S: Final = 0.03
@@ -36,6 +36,8 @@ class ProcessSpec:
     """For a server the whole environment; for a product process what is added to the stack's."""
     ready: Callable[[], Awaitable[None]] | None = None
     """Returns when the process serves, raises `errors.Unavailable` until then. None: alive is ready."""
+    clear: Callable[[], None] | None = None
+    """Called before every start: removes what a killed predecessor left in the way."""
     stop_signal: signal.Signals = signal.SIGTERM
     stop_grace_s: float = 15.0
     """How long after the stop signal the whole process group is killed."""
@@ -100,6 +102,8 @@ def launch(spec: ProcessSpec, log_path: Path) -> RunningProcess:
     """
     if log_path.exists() and log_path.stat().st_size > LOG_ROTATE_BYTES:
         log_path.replace(log_path.with_suffix(".log.1"))
+    if spec.clear is not None:
+        spec.clear()
     argv = [*spec.prefix, *spec.argv]
     with log_path.open("ab") as sink:
         try:
@@ -121,7 +125,7 @@ def launch(spec: ProcessSpec, log_path: Path) -> RunningProcess:
     record = ProcessRecord.of(child.pid, spec.stop_signal)
     if record is None:
         code = child.wait()
-        raise StackError(f"{spec.name} ended at once with {code}\n{tail(log_path)}")
+        raise ProcessDied(f"{spec.name} ended at once with {code}\n{tail(log_path)}")
     return RunningProcess(record, child)
 
 
@@ -149,7 +153,7 @@ async def wait_ready(
         async with asyncio.timeout(timeout_s):
             while True:
                 if (code := process.exit_code()) is not None:
-                    raise StackError(f"{spec.name} ended with {code} before it was ready\n{tail(log_path)}")
+                    raise ProcessDied(f"{spec.name} ended with {code} before it was ready\n{tail(log_path)}")
                 try:
                     if spec.ready is not None:
                         await spec.ready()
@@ -161,7 +165,7 @@ async def wait_ready(
         raise StackError(f"{spec.name} not ready after {timeout_s} s: {reason}\n{tail(log_path)}") from err
     if (code := process.exit_code()) is not None:
         # The probe was answered by somebody else on the same port.
-        raise StackError(f"{spec.name} ended with {code} while it was probed\n{tail(log_path)}")
+        raise ProcessDied(f"{spec.name} ended with {code} while it was probed\n{tail(log_path)}")
 
 
 def tail(log_path: Path) -> str:

@@ -6,23 +6,30 @@ and stops everything in reverse order. State and data stay in the folder, so ope
 
 import asyncio
 import json
-import os
 import signal
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Final, Self
 
 import structlog
 
-from runlane.stack.errors import StackBusy, StackError
+from runlane.stack.errors import ProcessDied, StackError
 from runlane.stack.keeper import Keeper, ProcessState, ProcessStatus, stop_leftover
 from runlane.stack.object_store import ObjectStore
 from runlane.stack.postgres import PostgresServer
-from runlane.stack.processes import POLL_S, ProcessSpec
+from runlane.stack.processes import ProcessSpec
 from runlane.stack.services import Service, Site
-from runlane.stack.state import State, hold_lock, is_port_free, lock_holder, prepare_folder, write_private
+from runlane.stack.state import (
+    State,
+    environment_file,
+    hold_lock,
+    is_port_free,
+    prepare_folder,
+    write_private,
+)
+from runlane.stack.takedown import Guard
 from runlane.stack.temporal import TemporalServer
 from runlane.stack.urls import StackUrls, is_external
 from runlane.stack.valkey import ValkeyServer
@@ -33,9 +40,8 @@ SERVERS: Final[Mapping[str, Callable[[Site], Service]]] = {
     "s3": ObjectStore,
     "temporal": TemporalServer,
 }
-START_ATTEMPTS: Final = 3
-DOWN_TIMEOUT_S: Final = 90.0
-ENVIRONMENT_FILE: Final = "environment.json"
+START_ATTEMPTS: Final = 5
+RETRY_S: Final = 0.2
 
 log = structlog.get_logger(__name__)
 
@@ -57,11 +63,14 @@ class Stack:
 
     @classmethod
     @asynccontextmanager
-    async def open(cls, state_dir: Path, env: Mapping[str, str]) -> AsyncIterator[Self]:
+    async def open(
+        cls, state_dir: Path, env: Mapping[str, str], *, guarded: bool = False
+    ) -> AsyncIterator[Self]:
         """Runs the servers of a state folder for the length of the block.
 
         `env` is the environment to build on, usually `os.environ`. A server whose variables are all set in it
         (`runlane.stack.urls.EXTERNAL_VARIABLES`) is used where it is and not started.
+        `guarded` takes everything down even when this very process is killed; else a later `open` continues.
 
         Raises:
             StackBusy: another process runs this folder.
@@ -72,12 +81,15 @@ class Stack:
             state = State.load(folder)
             state.save()
             stack = cls(folder, env, state)
+            guard = await Guard.start(folder) if guarded else None
             try:
                 await stack._start_servers()
-                write_private(folder / ENVIRONMENT_FILE, json.dumps(stack.environment(), indent=1))
+                write_private(environment_file(folder), json.dumps(stack.environment(), indent=1))
                 yield stack
             finally:
                 await stack._close()
+                if guard is not None:
+                    await guard.dismiss()
 
     @property
     def urls(self) -> StackUrls:
@@ -129,6 +141,12 @@ class Stack:
         """Stops a product process or server for good."""
         await self._keeper_of(name).stop()
 
+    async def resume_process(self, name: str) -> int:
+        """Starts a stopped server or process again; returns the pid once it is ready."""
+        keeper = self._keeper_of(name)
+        await keeper.start()
+        return keeper.pid
+
     async def restart(self, name: str) -> int:
         """Restarts a server or process orderly; returns the new pid once it is ready."""
         keeper = self._keeper_of(name)
@@ -165,9 +183,9 @@ class Stack:
         self._is_detached = True
 
     async def _start_servers(self) -> None:
-        for name in reversed(self._state.processes):
-            if name not in self._services:
-                await stop_leftover(self._state, name)
+        # Product processes of an earlier supervisor may run old code: they are replaced, servers are adopted.
+        products = [name for name in self._state.processes if name not in self._services]
+        await asyncio.gather(*(stop_leftover(self._state, name) for name in reversed(products)))
         for name, service in self._services.items():
             self._keepers[name] = self._keeper(name, service.spec)
         try:
@@ -179,28 +197,34 @@ class Stack:
 
     async def _start_server(self, name: str) -> None:
         service, keeper = self._services[name], self._keepers[name]
+        await service.prepare()
         if not await keeper.adopt():
-            for attempt in range(1, START_ATTEMPTS + 1):
-                self._settle_ports(service)
-                await service.prepare()
-                try:
-                    await keeper.start()
-                    break
-                except StackError:
-                    # Somebody may have taken a port between our look and the server's.
-                    if attempt == START_ATTEMPTS or self._has_its_ports(service):
-                        raise
+            await self._start_fresh(service, keeper)
         await service.finish()
         log.info("server_ready", name=name, pid=keeper.pid)
 
-    def _settle_ports(self, service: Service) -> None:
-        for name in service.port_names:
-            if not is_port_free(self._state.port(name)):
-                log.warning("port_taken", name=name, port=self._state.port(name))
-                self._state.forget_port(name)
+    async def _start_fresh(self, service: Service, keeper: Keeper) -> None:
+        for attempt in range(START_ATTEMPTS):
+            if self._settle_ports(service):
+                await service.prepare()
+            try:
+                await keeper.start()
+            except ProcessDied as err:
+                # A port was taken after we looked, or a killed predecessor is not all gone yet.
+                if attempt == START_ATTEMPTS - 1:
+                    raise
+                log.warning("server_died_at_start", name=service.name, reason=err.detail)
+                await asyncio.sleep(RETRY_S * 2**attempt)
+            else:
+                return
 
-    def _has_its_ports(self, service: Service) -> bool:
-        return all(is_port_free(self._state.port(name)) for name in service.port_names)
+    def _settle_ports(self, service: Service) -> bool:
+        """Gives up ports that strangers sit on; tells whether there were any."""
+        taken = [name for name in service.port_names if not is_port_free(self._state.port(name))]
+        for name in taken:
+            log.warning("port_taken", name=name, port=self._state.port(name))
+            self._state.forget_port(name)
+        return bool(taken)
 
     def _keeper(self, name: str, make_spec: Callable[[], ProcessSpec]) -> Keeper:
         return Keeper(name, make_spec, self._state, self.log_path(name))
@@ -218,55 +242,30 @@ class Stack:
             return
         products = [keeper for keeper in keepers if keeper.name not in self._services]
         servers = [keeper for keeper in keepers if keeper.name in self._services]
-        (self.folder / ENVIRONMENT_FILE).unlink(missing_ok=True)
+        environment_file(self.folder).unlink(missing_ok=True)
         # A wave is told to stop in reverse order and awaited together: servers outlive whoever uses them.
         for wave in (products, servers):
             await asyncio.gather(*(keeper.stop() for keeper in wave))
 
 
-async def down(state_dir: Path) -> list[str]:
-    """Stops the stack of a folder from outside: its supervisor, then whatever it left. Data stays.
-
-    Returns the names of what was running. Harmless when nothing was.
-
-    Raises:
-        StackError: the supervisor did not end in time.
-    """
-    if not (state_dir / "state.json").exists():
-        return []
-    folder = prepare_folder(state_dir)
-    running = [name for name, record in State.load(folder).processes.items() if record.is_alive()]
-    holder = lock_holder(folder)
-    if holder is not None:
-        with suppress(ProcessLookupError):
-            os.kill(holder.pid, signal.SIGTERM)
+async def stop_requested() -> None:
+    """Returns when this process is asked to end (SIGINT, SIGTERM)."""
+    loop = asyncio.get_running_loop()
+    asked = asyncio.Event()
+    signals = (signal.SIGINT, signal.SIGTERM)
+    for each in signals:
+        loop.add_signal_handler(each, asked.set)
     try:
-        async with asyncio.timeout(DOWN_TIMEOUT_S):
-            await _stop_leftovers(folder)
-    except TimeoutError as err:
-        raise StackError(
-            f"the supervisor of {folder} (pid {holder.pid if holder else '?'}) does not end"
-        ) from err
-    return running
-
-
-async def _stop_leftovers(folder: Path) -> None:
-    while True:
-        try:
-            with hold_lock(folder):
-                state = State.load(folder)
-                for name in reversed(state.processes):
-                    await stop_leftover(state, name)
-                (folder / ENVIRONMENT_FILE).unlink(missing_ok=True)
-                return
-        except StackBusy:
-            await asyncio.sleep(POLL_S)
+        await asked.wait()
+    finally:
+        for each in signals:
+            loop.remove_signal_handler(each)
 
 
 def running_environment(state_dir: Path) -> dict[str, str]:
     """Reads the RUNLANE_* variables of a running stack, for another terminal; empty when none runs."""
     try:
-        values = json.loads((state_dir / ENVIRONMENT_FILE).read_text())
+        values = json.loads(environment_file(state_dir).read_text())
     except (FileNotFoundError, PermissionError):
         return {}
     return {str(name): str(value) for name, value in values.items()}

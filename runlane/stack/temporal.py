@@ -11,6 +11,7 @@ from temporalio.service import RPCError
 
 from runlane import errors, names
 from runlane.stack import binaries
+from runlane.stack.errors import StackError
 from runlane.stack.processes import ProcessSpec
 from runlane.stack.services import PROBE_TIMEOUT_S, Site, check_listening, server_environment
 from runlane.stack.state import LOOPBACK
@@ -80,7 +81,7 @@ class TemporalServer:
         port = self._site.state.port("temporal")
         record = self._site.state.processes.get(self.name)
         if record is not None and not await asyncio.to_thread(_listens, record.pid, port):
-            raise errors.Unavailable(f"port {port} is served by somebody else")
+            raise StackError(f"port {port} is served by somebody else")
 
     async def _ready(self) -> None:
         await check_listening(self._site.state.port("temporal"))
