@@ -1,0 +1,27 @@
+"""The contract of the event bus: catalog, payloads, policy, envelope and redaction. Pure."""
+
+from runlane.events.catalog import EVENT_CATALOG, EVENT_POLICY, LEAVES, Leaf, find_leaf, require_publishable
+from runlane.events.envelope import Actor, Envelope, envelope
+from runlane.events.payloads import EVENT_SCHEMA_VERSION
+from runlane.events.policy import SUBSCRIPTIONS, Lane, Policy, Severity, is_subscribed
+from runlane.events.scrub import scrub, scrub_text
+
+__all__ = [
+    "EVENT_CATALOG",
+    "EVENT_POLICY",
+    "EVENT_SCHEMA_VERSION",
+    "LEAVES",
+    "SUBSCRIPTIONS",
+    "Actor",
+    "Envelope",
+    "Lane",
+    "Leaf",
+    "Policy",
+    "Severity",
+    "envelope",
+    "find_leaf",
+    "is_subscribed",
+    "require_publishable",
+    "scrub",
+    "scrub_text",
+]
