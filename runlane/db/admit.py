@@ -1,0 +1,171 @@
+"""Admit: one pending job per subject in the scope of a step.
+
+The scope is frozen when the step opens (`scope_as_of`), a cursor on the step's row remembers how far admit
+has come, and the unique key of `jobs` makes a repeated chunk write nothing twice. Every chunk holds the run's
+row `FOR SHARE`: a cancelled run admits no more.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+from uuid import UUID
+
+from runlane import names
+from runlane.db import outbox
+from runlane.db.guards import step_may
+from runlane.db.pool import Connection, Record
+from runlane.events import EVENT_CATALOG, Envelope, envelope
+from runlane.events.payloads import JobCreated
+from runlane.jobs import STEPS, StepVerb
+from runlane.tools import TOOLS, FansOut
+
+CHUNK: Final = 1_000
+"""Subjects of one transaction."""
+
+
+@dataclass(frozen=True, slots=True)
+class Admitted:
+    """What one chunk did."""
+
+    jobs: int
+    is_done: bool
+    """Nothing is left to admit: the scope is used up, or the run or step is closed."""
+
+
+_OPEN = f"""
+UPDATE run_steps
+SET status = '{STEPS.target_of(StepVerb.OPEN)}', opened_at = clock_timestamp(), scope_as_of = clock_timestamp()
+WHERE run_id = $1 AND step_id = $2 AND {step_may(StepVerb.OPEN)}
+"""
+
+_STEP = """
+SELECT s.workspace_id, s.tool_id, s.scope_as_of, s.admit_cursor, s.admitted_at, s.status, h.priority
+FROM run_steps s
+JOIN job_histories h ON h.id = s.run_id
+WHERE s.run_id = $1 AND s.step_id = $2 AND h.closed_at IS NULL
+FOR SHARE OF h FOR UPDATE OF s
+"""
+
+_SUBJECTS: Final = {
+    FansOut.TARGETS: """
+SELECT t.id AS subject_id, t.id AS target_id, NULL::uuid AS asset_id, NULL::uuid AS service_id, t.network_id,
+       jsonb_build_object('host', t.value, 'kind', t.kind,
+                          'address', CASE WHEN t.kind = 'ip' THEN t.value END) AS spec
+FROM run_targets r
+JOIN targets t ON t.id = r.target_id
+WHERE r.run_id = $1 AND t.deleted_at IS NULL AND t.created_at <= $2
+  AND ($3::uuid IS NULL OR t.id > $3)
+ORDER BY t.id
+LIMIT $4""",
+    FansOut.ASSETS: """
+SELECT a.id AS subject_id, a.target_id, a.id AS asset_id, NULL::uuid AS service_id, t.network_id,
+       jsonb_build_object('host', a.value, 'kind', 'host', 'address', host(a.addresses[1])) AS spec
+FROM run_targets r
+JOIN targets t ON t.id = r.target_id
+JOIN assets a ON a.workspace_id = r.workspace_id AND a.target_id = r.target_id
+WHERE r.run_id = $1 AND t.deleted_at IS NULL AND a.enabled AND a.gone_at IS NULL AND a.created_at <= $2
+  AND ($3::uuid IS NULL OR a.id > $3)
+ORDER BY a.id
+LIMIT $4""",
+    FansOut.SERVICES: """
+SELECT s.id AS subject_id, a.target_id, a.id AS asset_id, s.id AS service_id, t.network_id,
+       jsonb_build_object('host', a.value, 'kind', 'host', 'address', coalesce(host(s.address),
+                          host(a.addresses[1])), 'port', s.port, 'tls', s.is_tls) AS spec
+FROM run_targets r
+JOIN targets t ON t.id = r.target_id
+JOIN assets a ON a.workspace_id = r.workspace_id AND a.target_id = r.target_id
+JOIN asset_services s ON s.workspace_id = a.workspace_id AND s.asset_id = a.id
+WHERE r.run_id = $1 AND t.deleted_at IS NULL AND a.enabled AND a.gone_at IS NULL
+  AND s.closed_at IS NULL AND s.protocol = 'tcp' AND s.first_seen <= $2
+  AND ($3::uuid IS NULL OR s.id > $3)
+ORDER BY s.id
+LIMIT $4""",
+    FansOut.WEB_SERVICES: """
+SELECT s.id AS subject_id, a.target_id, a.id AS asset_id, s.id AS service_id, t.network_id,
+       jsonb_build_object('host', a.value, 'kind', 'host', 'address', coalesce(host(s.address),
+                          host(a.addresses[1])), 'port', s.port, 'url', s.url) AS spec
+FROM run_targets r
+JOIN targets t ON t.id = r.target_id
+JOIN assets a ON a.workspace_id = r.workspace_id AND a.target_id = r.target_id
+JOIN asset_services s ON s.workspace_id = a.workspace_id AND s.asset_id = a.id
+WHERE r.run_id = $1 AND t.deleted_at IS NULL AND a.enabled AND a.gone_at IS NULL
+  AND s.closed_at IS NULL AND s.web_seen_at IS NOT NULL AND s.first_seen <= $2
+  AND ($3::uuid IS NULL OR s.id > $3)
+ORDER BY s.id
+LIMIT $4""",
+}
+
+_INSERT = """
+INSERT INTO jobs (workspace_id, run_id, step_id, tool_id, toolset, category, priority,
+                  target_id, asset_id, service_id, network_id, subject_id, spec)
+SELECT $1, $2, $3, $4, $5, $6, $7, u.*
+FROM unnest($8::uuid[], $9::uuid[], $10::uuid[], $11::uuid[], $12::uuid[], $13::jsonb[]) u
+ON CONFLICT (run_id, step_id, subject_id, ordinal, generation) DO NOTHING
+RETURNING id, target_id, asset_id
+"""
+
+_ADVANCE = """
+UPDATE run_steps
+SET admit_cursor = coalesce($3, admit_cursor), admitted_at = CASE WHEN $4 THEN clock_timestamp() END
+WHERE run_id = $1 AND step_id = $2
+"""
+
+
+async def open_step(conn: Connection, run_id: UUID, step_id: str) -> None:
+    """Opens a waiting step and freezes its scope; an open or closed one stays as it is."""
+    await conn.execute(_OPEN, run_id, step_id)
+
+
+async def admit_chunk(conn: Connection, run_id: UUID, step_id: str) -> Admitted:
+    """Admits the next chunk of an open step, with a `job.created` for each job.
+
+    One transaction of the caller. Harmless when repeated: it goes on behind the cursor.
+    """
+    step = await conn.fetchrow(_STEP, run_id, step_id)
+    if step is None or step["status"] != "running" or step["admitted_at"] is not None:
+        return Admitted(0, is_done=True)
+    tool = TOOLS[step["tool_id"]]
+    subjects = await conn.fetch(
+        _SUBJECTS[tool.fans_out], run_id, step["scope_as_of"], step["admit_cursor"], CHUNK
+    )
+    created = await _insert(conn, run_id, step_id, step, subjects) if subjects else []
+    await outbox.insert(conn, created)
+    is_done = len(subjects) < CHUNK
+    cursor = subjects[-1]["subject_id"] if subjects else None
+    await conn.execute(_ADVANCE, run_id, step_id, cursor, is_done)
+    return Admitted(len(created), is_done)
+
+
+async def _insert(
+    conn: Connection, run_id: UUID, step_id: str, step: Record, subjects: list[Record]
+) -> list[Envelope]:
+    tool = TOOLS[step["tool_id"]]
+    columns = ("target_id", "asset_id", "service_id", "network_id", "subject_id", "spec")
+    rows = await conn.fetch(
+        _INSERT,
+        step["workspace_id"],
+        run_id,
+        step_id,
+        tool.name,
+        tool.toolset,
+        tool.category,
+        step["priority"],
+        *([subject[column] for subject in subjects] for column in columns),
+    )
+    return [
+        envelope(
+            EVENT_CATALOG.job.created,
+            JobCreated(
+                job_id=row["id"],
+                run_id=run_id,
+                step_id=step_id,
+                tool_id=tool.name,
+                attempt=0,
+                category=tool.category,
+                target_id=row["target_id"],
+                asset_id=row["asset_id"],
+            ),
+            workspace_id=step["workspace_id"],
+            subject=names.job_subject(row["id"]),
+        )
+        for row in rows
+    ]

@@ -1,0 +1,175 @@
+"""Claim: a worker takes the jobs of one dispatch, as many as it has room for.
+
+One transaction: lock the eligible rows in dispatch order, mark the batch in one update, remember the attempt.
+What is eligible is decided in the same query, so an ineligible row never blocks those behind it.
+Source: Job registry, Claiming.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from uuid import UUID
+
+from runlane import names
+from runlane.db import outbox
+from runlane.db.guards import job_may
+from runlane.db.pool import Connection, Record
+from runlane.events import EVENT_CATALOG, Envelope, envelope
+from runlane.events.payloads import JobStarted
+from runlane.jobs import CLAIM_CAP, JOBS, JobVerb
+from runlane.tools import TOOLS
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimRequest:
+    """Who claims what. `claim_key` is the identity of the activity task: repeat it and get the same answer."""
+
+    dispatch_id: UUID
+    claim_key: str
+    worker_id: UUID
+    incarnation: UUID
+    slots: int
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimedJob:
+    """One job in the worker's hand. `spec` is the target object of the tool stream."""
+
+    job_id: UUID
+    attempt: int
+    spec: Mapping[str, object]
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimAnswer:
+    """The jobs of one claim; empty when nothing of the dispatch is runnable by this worker now."""
+
+    dispatch_id: UUID
+    tool_id: str | None = None
+    category: str | None = None
+    run_id: UUID | None = None
+    workspace_id: UUID | None = None
+    options: Mapping[str, object] = field(default_factory=dict)
+    """Options of the tool for every job of the batch, and what the platform adds (`allow`, `timeout_s`)."""
+    jobs: Sequence[ClaimedJob] = ()
+
+
+_TOOL_SET = "t.enabled AND t.toolset = ANY(w.toolsets)"
+_WORKSPACE = "(w.workspace_id = j.workspace_id OR (w.scope = 'shared' AND ws.allow_shared))"
+_NETWORK = "w.network_id IS NOT DISTINCT FROM j.network_id"
+_RUNNABLE_SHAPE = "j.target_id IS NOT NULL AND j.spec IS NOT NULL"
+
+_CLAIM = f"""
+WITH eligible AS (
+  SELECT j.id
+  FROM jobs j
+  JOIN workers w ON w.id = $2 AND w.incarnation = $3 AND w.status = 'online' AND w.deleted_at IS NULL
+  JOIN workspaces ws ON ws.id = j.workspace_id
+  JOIN tools t ON t.id = j.tool_id
+  WHERE j.dispatch_id = $1 AND {job_may(JobVerb.CLAIM, "j")}
+    AND {_TOOL_SET}
+    AND {_WORKSPACE}
+    AND {_NETWORK}
+    AND {_RUNNABLE_SHAPE}
+  ORDER BY j.priority, j.created_at, j.id
+  LIMIT $4
+  FOR UPDATE OF j SKIP LOCKED
+), claimed AS (
+  UPDATE jobs
+  SET status = '{JOBS.target_of(JobVerb.CLAIM)}', attempt = attempt + 1, worker_id = $2,
+      picked_at = clock_timestamp()
+  FROM eligible
+  WHERE jobs.id = eligible.id
+  RETURNING jobs.id, jobs.workspace_id, jobs.run_id, jobs.step_id, jobs.tool_id, jobs.category, jobs.attempt,
+            jobs.spec, jobs.priority, jobs.created_at
+), remembered AS (
+  INSERT INTO job_attempts (job_id, attempt, workspace_id, dispatch_id, worker_id, incarnation, claim_key)
+  SELECT id, attempt, workspace_id, $1, $2, $3, $5 FROM claimed
+)
+SELECT * FROM claimed ORDER BY priority, created_at, id
+"""
+
+_CLAIMED_BEFORE = """
+SELECT j.id, j.workspace_id, j.run_id, j.step_id, j.tool_id, j.category, j.attempt, j.spec
+FROM job_attempts a
+JOIN jobs j ON j.id = a.job_id AND j.attempt = a.attempt AND j.status = 'in_progress'
+WHERE a.dispatch_id = $1 AND a.claim_key = $2 AND a.worker_id = $3 AND a.incarnation = $4
+  AND a.staged_at IS NULL AND a.ended_at IS NULL
+ORDER BY j.priority, j.created_at, j.id
+"""
+
+_GIVE_UP_REST = """
+UPDATE jobs SET dispatch_id = NULL WHERE dispatch_id = $1 AND status = 'pending'
+"""
+
+_CONTEXT = """
+SELECT s.config, ws.allowed_networks, coalesce(n.cidrs, '{}') AS cidrs, d.size
+FROM dispatches d
+JOIN run_steps s ON s.run_id = d.run_id AND s.step_id = d.step_id
+JOIN workspaces ws ON ws.id = d.workspace_id
+JOIN workers w ON w.id = $2
+LEFT JOIN internal_networks n ON n.id = w.network_id
+WHERE d.id = $1
+"""
+
+
+async def claim(conn: Connection, request: ClaimRequest) -> ClaimAnswer:
+    """Claims up to `slots` jobs of a dispatch (never more than 100), in one transaction of the caller.
+
+    Members that are not granted lose their dispatch in the same transaction and are dispatched anew,
+    uncharged. No job is ever claimed twice at one attempt: the row lock decides. Uses `jobs_dispatched`.
+    """
+    limit = max(0, min(request.slots, CLAIM_CAP))
+    rows = await conn.fetch(
+        _CLAIM, request.dispatch_id, request.worker_id, request.incarnation, limit, request.claim_key
+    )
+    if not rows:
+        rows = await conn.fetch(
+            _CLAIMED_BEFORE, request.dispatch_id, request.claim_key, request.worker_id, request.incarnation
+        )
+        if not rows:
+            await conn.execute(_GIVE_UP_REST, request.dispatch_id)
+            return ClaimAnswer(request.dispatch_id)
+    else:
+        await outbox.insert(conn, [_started(row, request.worker_id) for row in rows])
+    context = await conn.fetchrow(_CONTEXT, request.dispatch_id, request.worker_id)
+    if context is None:  # the run was deleted in between: its jobs went with it
+        return ClaimAnswer(request.dispatch_id)
+    if len(rows) < context["size"]:
+        await conn.execute(_GIVE_UP_REST, request.dispatch_id)
+    return _answer(request, rows, context)
+
+
+def _answer(request: ClaimRequest, rows: Sequence[Record], context: Record) -> ClaimAnswer:
+    first = rows[0]
+    networks = [*context["allowed_networks"], *context["cidrs"]]
+    options = {
+        **context["config"],
+        "allow": [str(network) for network in networks],
+        "timeout_s": TOOLS[first["tool_id"]].wall_s,
+    }
+    return ClaimAnswer(
+        dispatch_id=request.dispatch_id,
+        tool_id=first["tool_id"],
+        category=first["category"],
+        run_id=first["run_id"],
+        workspace_id=first["workspace_id"],
+        options=options,
+        jobs=[ClaimedJob(row["id"], row["attempt"], row["spec"]) for row in rows],
+    )
+
+
+def _started(row: Record, worker_id: UUID) -> Envelope:
+    return envelope(
+        EVENT_CATALOG.job.started,
+        JobStarted(
+            job_id=row["id"],
+            run_id=row["run_id"],
+            step_id=row["step_id"],
+            tool_id=row["tool_id"],
+            attempt=row["attempt"],
+            worker_id=worker_id,
+        ),
+        workspace_id=row["workspace_id"],
+        subject=names.job_subject(row["id"]),
+        ordinal=row["attempt"],
+    )

@@ -1,0 +1,32 @@
+"""SQL guards generated from the state machines: no statement spells out a list of states of its own."""
+
+from enum import StrEnum
+from typing import TypeVar
+
+from runlane.jobs import JOBS, RUNS, STEPS, JobVerb, Machine, RunVerb, StepVerb
+
+StatusT = TypeVar("StatusT", bound=StrEnum)
+VerbT = TypeVar("VerbT", bound=StrEnum)
+
+
+def _sources(machine: Machine[StatusT, VerbT], verb: VerbT) -> str:
+    return ", ".join(f"'{status}'" for status in machine.sources_of(verb))
+
+
+def job_may(verb: JobVerb, alias: str = "jobs") -> str:
+    """`jobs.status IN (...)`: the states from which a job may take `verb`."""
+    return f"{alias}.status IN ({_sources(JOBS, verb)})"
+
+
+def step_may(verb: StepVerb, alias: str = "run_steps") -> str:
+    """`run_steps.status IN (...)`: the states from which a step may take `verb`."""
+    return f"{alias}.status IN ({_sources(STEPS, verb)})"
+
+
+def run_may(verb: RunVerb, alias: str = "job_histories") -> str:
+    """`job_histories.status IN (...)`: the states from which a run may take `verb`."""
+    return f"{alias}.status IN ({_sources(RUNS, verb)})"
+
+
+LIVE_JOB = "status IN ('pending', 'in_progress')"
+"""Spelt as in the partial indexes, so that the planner finds them; a test compares it with the machine."""

@@ -1,0 +1,254 @@
+"""What a run's workflow reads and writes about the run itself: load, adopt, resync, close, skip."""
+
+from dataclasses import dataclass, field
+from uuid import UUID
+
+from runlane import names
+from runlane.db import outbox
+from runlane.db.guards import job_may, run_may, step_may
+from runlane.db.pool import Connection, Record
+from runlane.errors import NotFound
+from runlane.events import EVENT_CATALOG, Envelope, envelope
+from runlane.events.payloads import JobSkipped, RunEnded, RunStarted, StepEnded
+from runlane.jobs import JOBS, RUNS, STEPS, JobVerb, RunStatus, RunVerb, StepStatus, StepVerb
+from runlane.runs import Step, StepCounts, step_verb
+
+
+@dataclass(frozen=True, slots=True)
+class RunRead:
+    """A run as its workflow needs it: no jobs, only the graph and where to look."""
+
+    run_id: UUID
+    workspace_id: UUID
+    name: str
+    status: RunStatus
+    steps: list[Step] = field(default_factory=list)
+    orphans: list[UUID] = field(default_factory=list)
+    """Dispatches with jobs in progress that nobody waits for any more."""
+
+
+_START = f"""
+UPDATE job_histories
+SET status = '{RUNS.target_of(RunVerb.START)}', started_at = clock_timestamp()
+WHERE id = $1 AND {run_may(RunVerb.START)}
+RETURNING workspace_id, name, kind
+"""
+
+_RUN = """
+SELECT id, workspace_id, name, status FROM job_histories WHERE id = $1
+"""
+
+_STEPS = """
+SELECT s.step_id, s.tool_id, s.status, s.tolerance, s.admitted_at IS NOT NULL AS is_admitted,
+       coalesce(array_agg(n.needs ORDER BY n.needs) FILTER (WHERE n.needs IS NOT NULL), '{}') AS needs
+FROM run_steps s
+LEFT JOIN run_needs n ON n.run_id = s.run_id AND n.step_id = s.step_id
+WHERE s.run_id = $1
+GROUP BY s.run_id, s.step_id
+ORDER BY s.position
+"""
+
+_CLEAR_NUDGE = """
+WITH cleared AS (
+  UPDATE job_histories SET nudged_at = NULL WHERE 'run/' || id = $1 AND id = $2 AND nudged_at IS NOT NULL
+)
+UPDATE run_shards SET nudged_at = NULL WHERE workflow_id = $1 AND nudged_at IS NOT NULL
+"""
+
+_FREE_PENDING = """
+UPDATE jobs SET dispatch_id = NULL WHERE run_id = $1 AND status = 'pending' AND dispatch_id IS NOT NULL
+"""
+
+_CLOSE_DISPATCHES = """
+UPDATE dispatches SET closed_at = clock_timestamp() WHERE run_id = $1 AND closed_at IS NULL
+"""
+
+_CLOSE_SHARDS = """
+UPDATE run_shards SET closed_at = clock_timestamp() WHERE run_id = $1 AND closed_at IS NULL
+"""
+
+_IN_PROGRESS = """
+SELECT DISTINCT dispatch_id FROM jobs WHERE run_id = $1 AND status = 'in_progress'
+"""
+
+_ABANDONED = """
+SELECT DISTINCT j.dispatch_id
+FROM jobs j
+JOIN dispatches d ON d.id = j.dispatch_id AND d.workflow_id = $2
+JOIN job_attempts a ON a.job_id = j.id AND a.attempt = j.attempt
+JOIN workers w ON w.id = j.worker_id
+WHERE j.run_id = $1 AND j.status = 'in_progress'
+  AND (w.status IN ('offline', 'revoked') OR w.incarnation IS DISTINCT FROM a.incarnation)
+"""
+
+_COUNTS = """
+SELECT count(*) AS total, count(*) FILTER (WHERE status IN ('pending', 'in_progress')) AS live,
+       count(*) FILTER (WHERE status = 'failed') AS failed
+FROM jobs WHERE run_id = $1 AND step_id = $2
+"""
+
+_LOCK_STEP = """
+SELECT s.workspace_id, s.step_id, s.tool_id, s.status, s.tolerance, s.admitted_at IS NOT NULL AS is_admitted
+FROM run_steps s JOIN job_histories h ON h.id = s.run_id
+WHERE s.run_id = $1 AND s.step_id = $2 AND h.closed_at IS NULL
+FOR SHARE OF h FOR UPDATE OF s
+"""
+
+_CLOSE_STEP = """
+UPDATE run_steps SET status = $3, closed_at = clock_timestamp(), jobs_total = $4, jobs_failed = $5
+WHERE run_id = $1 AND step_id = $2
+"""
+
+_SKIP_STEPS = f"""
+UPDATE run_steps SET status = '{STEPS.target_of(StepVerb.SKIP)}', closed_at = clock_timestamp(), jobs_total = 0,
+  jobs_failed = 0
+WHERE run_id = $1 AND step_id = ANY($2::text[]) AND {step_may(StepVerb.SKIP)}
+"""
+
+_SKIP_JOBS = f"""
+UPDATE jobs SET status = '{JOBS.target_of(JobVerb.SKIP)}', completed_at = clock_timestamp(),
+  reason = 'upstream_failed', dispatch_id = NULL
+WHERE run_id = $1 AND step_id = ANY($2::text[]) AND {job_may(JobVerb.SKIP)}
+RETURNING id, workspace_id, step_id, tool_id, attempt
+"""
+
+_CLOSE_RUN = f"""
+UPDATE job_histories SET status = $2, closed_at = clock_timestamp(), blocked_reason = NULL
+WHERE id = $1 AND {run_may(RunVerb.COMPLETE)}
+  AND NOT EXISTS (SELECT 1 FROM jobs WHERE run_id = $1 AND status IN ('pending', 'in_progress'))
+RETURNING workspace_id, name, kind
+"""
+
+
+async def load(conn: Connection, run_id: UUID, *, adopt: bool) -> RunRead:
+    """Reads a run for its workflow, starting it if it is new.
+
+    With `adopt` the workflow has just begun and nothing of an earlier one counts: pending rows lose their
+    dispatch, and dispatches with jobs in progress are handed over as orphans to settle. Safe to repeat until
+    the first dispatch of this workflow.
+
+    Raises:
+        NotFound: there is no such run.
+    """
+    started = await conn.fetchrow(_START, run_id)
+    if started is not None:
+        await outbox.insert(conn, [_run_started(run_id, started)])
+    await conn.execute(_CLEAR_NUDGE, names.run_workflow_id(run_id), run_id)
+    if adopt:
+        for statement in (_FREE_PENDING, _CLOSE_DISPATCHES, _CLOSE_SHARDS):
+            await conn.execute(statement, run_id)
+    orphans = await conn.fetch(_IN_PROGRESS, run_id) if adopt else []
+    return await _read(conn, run_id, [row["dispatch_id"] for row in orphans])
+
+
+async def resync(conn: Connection, run_id: UUID, workflow_id: str) -> RunRead:
+    """Reads a run again after a nudge; orphans are this workflow's dispatches whose worker is gone."""
+    await conn.execute(_CLEAR_NUDGE, workflow_id, run_id)
+    rows = await conn.fetch(_ABANDONED, run_id, workflow_id)
+    return await _read(conn, run_id, [row["dispatch_id"] for row in rows])
+
+
+async def _read(conn: Connection, run_id: UUID, orphans: list[UUID]) -> RunRead:
+    run = await conn.fetchrow(_RUN, run_id)
+    if run is None:
+        raise NotFound("no such run", code="run.not_found")
+    steps = [
+        Step(
+            step_id=row["step_id"],
+            tool_id=row["tool_id"],
+            status=StepStatus(row["status"]),
+            needs=tuple(row["needs"]),
+            tolerance=row["tolerance"],
+            is_admitted=row["is_admitted"],
+        )
+        for row in await conn.fetch(_STEPS, run_id)
+    ]
+    return RunRead(run_id, run["workspace_id"], run["name"], RunStatus(run["status"]), steps, orphans)
+
+
+def _run_started(run_id: UUID, row: Record) -> Envelope:
+    return envelope(
+        EVENT_CATALOG.workflow.run.started,
+        RunStarted(run_id=run_id, name=row["name"], kind=row["kind"]),
+        workspace_id=row["workspace_id"],
+        subject=names.run_subject(run_id),
+    )
+
+
+async def close_step(conn: Connection, run_id: UUID, step_id: str) -> StepStatus:
+    """Closes a running step whose jobs have all ended and says how it ended; else says how it is.
+
+    Idempotent: a closed step answers its status.
+    """
+    row = await conn.fetchrow(_LOCK_STEP, run_id, step_id)
+    if row is None:
+        return StepStatus.CANCELLED
+    step = Step(step_id, row["tool_id"], StepStatus(row["status"]), (), row["tolerance"], row["is_admitted"])
+    if step.status is not StepStatus.RUNNING:
+        return step.status
+    counted = await conn.fetchrow(_COUNTS, run_id, step_id)
+    counts = StepCounts(**dict(counted)) if counted else StepCounts()
+    verb = step_verb(step, counts)
+    if verb is None:
+        return step.status
+    status = STEPS.advance(step.status, verb)
+    await conn.execute(_CLOSE_STEP, run_id, step_id, status, counts.total, counts.failed)
+    await outbox.insert(conn, [_step_ended(run_id, step, row["workspace_id"], counts, verb)])
+    return status
+
+
+def _step_ended(
+    run_id: UUID, step: Step, workspace_id: UUID, counts: StepCounts, verb: StepVerb
+) -> Envelope:
+    leaves = EVENT_CATALOG.workflow.step
+    return envelope(
+        leaves.completed if verb is StepVerb.COMPLETE else leaves.failed,
+        StepEnded(
+            run_id=run_id,
+            step_id=step.step_id,
+            tool_id=step.tool_id,
+            jobs_total=counts.total,
+            jobs_failed=counts.failed,
+        ),
+        workspace_id=workspace_id,
+        subject=names.step_subject(run_id, step.step_id),
+    )
+
+
+async def skip_steps(conn: Connection, run_id: UUID, step_ids: list[str]) -> None:
+    """Skips steps that can never start, and jobs that they may have; a repeated call changes nothing."""
+    await conn.execute(_SKIP_STEPS, run_id, step_ids)
+    rows = await conn.fetch(_SKIP_JOBS, run_id, step_ids)
+    skipped = [
+        envelope(
+            EVENT_CATALOG.job.skipped,
+            JobSkipped(
+                job_id=row["id"],
+                run_id=run_id,
+                step_id=row["step_id"],
+                tool_id=row["tool_id"],
+                attempt=row["attempt"],
+                reason="upstream_failed",
+            ),
+            workspace_id=row["workspace_id"],
+            subject=names.job_subject(row["id"]),
+        )
+        for row in rows
+    ]
+    await outbox.insert(conn, skipped)
+
+
+async def close_run(conn: Connection, run_id: UUID, verb: RunVerb) -> RunStatus:
+    """Closes a run that has no live job; one that is closed already keeps its status."""
+    row = await conn.fetchrow(_CLOSE_RUN, run_id, RUNS.target_of(verb))
+    if row is not None:
+        leaves = EVENT_CATALOG.workflow.run
+        ended = envelope(
+            leaves.completed if verb is RunVerb.COMPLETE else leaves.failed,
+            RunEnded(run_id=run_id, name=row["name"], kind=row["kind"], reason=None),
+            workspace_id=row["workspace_id"],
+            subject=names.run_subject(run_id),
+        )
+        await outbox.insert(conn, [ended])
+    status = await conn.fetchval("SELECT status FROM job_histories WHERE id = $1", run_id)
+    return RunStatus(status)

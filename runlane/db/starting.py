@@ -1,0 +1,131 @@
+"""A run begins as rows: the run, its steps, the root steps' jobs and the command that starts its workflow."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from uuid import UUID
+
+from runlane.db import admit
+from runlane.db.inventory import ensure_primary_assets
+from runlane.db.nudges import COMMANDS_CHANNEL
+from runlane.db.pool import Connection
+from runlane.definitions import Definition
+from runlane.errors import Invalid, NotFound
+from runlane.jobs import Priority
+from runlane import names
+
+
+@dataclass(frozen=True, slots=True)
+class StartRun:
+    """What to start, for whom, on what."""
+
+    workspace_id: UUID
+    definition: Definition
+    target_ids: Sequence[UUID]
+    name: str
+    priority: Priority = Priority.NORMAL
+    kind: str = "workflow"
+    created_by: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StartedRun:
+    """The run that was written, and how many of its jobs wait already."""
+
+    run_id: UUID
+    jobs: int
+
+
+_RUN = """
+INSERT INTO job_histories (workspace_id, name, kind, definition, priority, created_by)
+VALUES ($1, $2, $3, $4, $5, $6)
+RETURNING id
+"""
+
+_TARGETS = """
+INSERT INTO run_targets (workspace_id, run_id, target_id)
+SELECT $1, $2, id FROM targets WHERE workspace_id = $1 AND id = ANY($3::uuid[]) AND deleted_at IS NULL
+RETURNING target_id
+"""
+
+_STEPS = """
+INSERT INTO run_steps (workspace_id, run_id, step_id, position, name, tool_id, config, tolerance)
+SELECT $1, $2, u.* FROM unnest($3::text[], $4::int[], $5::text[], $6::text[], $7::jsonb[], $8::text[]) u
+"""
+
+_NEEDS = """
+INSERT INTO run_needs (workspace_id, run_id, step_id, needs)
+SELECT DISTINCT $1::uuid, $2::uuid, u.* FROM unnest($3::text[], $4::text[]) u
+"""
+
+_COMMAND = f"""
+WITH written AS (
+  INSERT INTO commands (workspace_id, kind, workflow_id, due_at)
+  VALUES ($1, 'start_run', $2, clock_timestamp() + make_interval(secs => $3))
+  RETURNING id
+)
+SELECT id, pg_notify('{COMMANDS_CHANNEL}', '') FROM written
+"""
+
+IMMEDIATE_TRY_S = 1.0
+"""The relay leaves a fresh start to the process that wrote it for this long."""
+
+
+async def start_run(conn: Connection, request: StartRun) -> StartedRun:
+    """Writes a run in one transaction of the caller.
+
+    Root steps are opened and their first chunk of jobs is admitted here, so that the workflow's first act is
+    to dispatch.
+
+    Raises:
+        Invalid: no target was named.
+        NotFound: a target is not in this workspace.
+    """
+    targets = list(dict.fromkeys(request.target_ids))
+    if not targets:
+        raise Invalid("a run needs at least one target", code="run.no_target", fields={"targets": "empty"})
+    run_id: UUID = await conn.fetchval(
+        _RUN,
+        request.workspace_id,
+        request.name,
+        request.kind,
+        request.definition.as_json(),
+        request.priority.rank,
+        request.created_by,
+    )
+    found = await conn.fetch(_TARGETS, request.workspace_id, run_id, targets)
+    if len(found) != len(targets):
+        raise NotFound("a target is not in this workspace", code="target.not_found")
+    await ensure_primary_assets(conn, request.workspace_id, targets)
+    await _write_steps(conn, run_id, request)
+    jobs = 0
+    for step in request.definition.steps:
+        if not step.needs:
+            await admit.open_step(conn, run_id, step.step_id)
+            jobs += (await admit.admit_chunk(conn, run_id, step.step_id)).jobs
+    await write_start(conn, request.workspace_id, run_id, delay_s=IMMEDIATE_TRY_S)
+    return StartedRun(run_id, jobs)
+
+
+async def _write_steps(conn: Connection, run_id: UUID, request: StartRun) -> None:
+    steps = request.definition.steps
+    await conn.execute(
+        _STEPS,
+        request.workspace_id,
+        run_id,
+        [step.step_id for step in steps],
+        list(range(len(steps))),
+        [step.name for step in steps],
+        [step.tool_id for step in steps],
+        [dict(step.config) for step in steps],
+        [step.tolerance for step in steps],
+    )
+    edges = [(step.step_id, need) for step in steps for need in step.needs]
+    if edges:
+        await conn.execute(
+            _NEEDS, request.workspace_id, run_id, [edge[0] for edge in edges], [edge[1] for edge in edges]
+        )
+
+
+async def write_start(conn: Connection, workspace_id: UUID, run_id: UUID, *, delay_s: float = 0.0) -> int:
+    """Writes the command that starts (or starts again) a run's workflow; returns the command's id."""
+    return int(await conn.fetchval(_COMMAND, workspace_id, names.run_workflow_id(run_id), delay_s))
