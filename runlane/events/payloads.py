@@ -25,13 +25,18 @@ MAX_ERROR: Final = 2000
 _UNSTORABLE: Final = re.compile("[\x00\ud800-\udfff]")
 
 
+def _storable(text: str, limit: int) -> str:
+    cut = text[:limit]
+    return cut if cut.isascii() and "\x00" not in cut else _UNSTORABLE.sub("\ufffd", cut)
+
+
 def _text(value: object) -> object:
-    return _UNSTORABLE.sub("\ufffd", value[:MAX_TEXT]) if isinstance(value, str) else value
+    return _storable(value, MAX_TEXT) if isinstance(value, str) else value
 
 
 def _error(value: object) -> object:
     # masked before it is cut: half a token may look like none
-    return _UNSTORABLE.sub("\ufffd", scrub_text(value)[:MAX_ERROR]) if isinstance(value, str) else value
+    return _storable(scrub_text(value), MAX_ERROR) if isinstance(value, str) else value
 
 
 Text = Annotated[str, BeforeValidator(_text)]
