@@ -204,7 +204,11 @@ def hold_lock(folder: Path) -> Iterator[None]:
         stream.truncate()
         json.dump(asdict(me) if me else {}, stream)
         stream.flush()
-        yield
+        try:
+            yield
+        finally:
+            # Nobody holds the lock any more: a reader must not take us for its holder.
+            os.truncate(descriptor, 0)
 
 
 def lock_holder(folder: Path) -> ProcessRecord | None:

@@ -11,7 +11,7 @@ from typing import Final
 from runlane.stack.errors import StackBusy, StackError
 from runlane.stack.keeper import stop_leftover
 from runlane.stack.processes import POLL_S
-from runlane.stack.state import State, environment_file, hold_lock, lock_holder, prepare_folder
+from runlane.stack.state import ProcessRecord, State, environment_file, hold_lock, lock_holder, prepare_folder
 
 DOWN_TIMEOUT_S: Final = 90.0
 
@@ -28,29 +28,35 @@ async def down(state_dir: Path) -> list[str]:
         return []
     folder = prepare_folder(state_dir)
     running = [name for name, record in State.load(folder).processes.items() if record.is_alive()]
-    holder = lock_holder(folder)
-    if holder is not None:
-        with suppress(ProcessLookupError):
-            os.kill(holder.pid, signal.SIGTERM)
     try:
         async with asyncio.timeout(DOWN_TIMEOUT_S):
-            await _stop_all(folder)
+            await _take_over(folder)
     except TimeoutError as err:
         raise StackError(f"the supervisor of {folder} does not end") from err
     return running
 
 
-async def _stop_all(folder: Path) -> None:
+async def _take_over(folder: Path) -> None:
+    told: ProcessRecord | None = None
     while True:
         try:
             with hold_lock(folder):
-                state = State.load(folder)
-                for name in reversed(state.processes):
-                    await stop_leftover(state, name)
-                environment_file(folder).unlink(missing_ok=True)
+                await _stop_all(folder)
                 return
         except StackBusy:
+            holder = lock_holder(folder)
+            if holder is not None and holder != told:
+                with suppress(ProcessLookupError):
+                    os.kill(holder.pid, signal.SIGTERM)
+                told = holder
             await asyncio.sleep(POLL_S)
+
+
+async def _stop_all(folder: Path) -> None:
+    state = State.load(folder)
+    for name in reversed(state.processes):
+        await stop_leftover(state, name)
+    environment_file(folder).unlink(missing_ok=True)
 
 
 class Guard:
