@@ -1,0 +1,1 @@
+"""The HTTP interface: REST under `/v1`, one module per resource."""

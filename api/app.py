@@ -1,0 +1,57 @@
+"""The API as one ASGI application."""
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from importlib.metadata import version
+
+from fastapi import APIRouter, FastAPI
+
+from api import problems
+from api.middleware import BodyLimit, RequestId
+from api.resources import open_resources
+from api.routes import health, inventory, jobs, runs, targets, workers
+from runlane.errors import Forbidden, Invalid, Unauthenticated, Unavailable
+from runlane.settings import Settings
+
+
+def create_app(settings: Settings) -> FastAPI:
+    """Builds the application; its lifespan opens the connections (`app.state.resources`) and closes them."""
+    app = FastAPI(
+        title="Runlane",
+        version=version("runlane"),
+        description="A durable job registry, event bridge and work queue on Temporal.",
+        lifespan=_lifespan(settings),
+        docs_url=None,
+        redoc_url=None,
+        openapi_url="/v1/openapi.json",
+        # A slash too many is a wrong address, not a redirect that drops the body.
+        redirect_slashes=False,
+    )
+    problems.install(app)
+    app.add_middleware(BodyLimit, limit_bytes=settings.body_limit_bytes, refuse=problems.problem)
+    app.add_middleware(RequestId)  # added last, so outermost: a refused body has its id as well
+    app.include_router(health.router)
+    app.include_router(_v1())
+    return app
+
+
+def _v1() -> APIRouter:
+    always = problems.problems(Unauthenticated, Forbidden, Invalid, Unavailable)
+    router = APIRouter(prefix="/v1", responses=always)
+    for resource in (targets, runs, jobs, inventory, workers):
+        router.include_router(resource.router)
+    return router
+
+
+def _lifespan(settings: Settings) -> Callable[[FastAPI], AbstractAsyncContextManager[None]]:
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        async with open_resources(settings) as resources:
+            app.state.resources = resources
+            # By name for the worker endpoints, which know nothing of the rest.
+            app.state.settings = settings
+            app.state.system_pool = resources.system_pool
+            app.state.storage = resources.storage
+            yield
+
+    return lifespan

@@ -1,0 +1,123 @@
+"""What routes depend on: who asks, in one transaction that sees that workspace and nothing else."""
+
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+from typing import Annotated
+from uuid import UUID
+
+import structlog
+from fastapi import Depends, Header, Query, Request, Security
+from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
+from pydantic import BaseModel, ConfigDict, Field
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from api.resources import Resources
+from runlane.db.engine import workspace_transaction
+from runlane.db.keys import Principal, Scope, authenticate
+from runlane.db.paging import MAX_LIMIT, PageRequest
+from runlane.errors import Forbidden, Invalid, Unauthenticated
+from runlane.events import Actor
+
+_bearer = HTTPBearer(auto_error=False, scheme_name="api key", description="`rl_…`, an API key")
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """A caller inside a workspace, and the open transaction of the request.
+
+    It commits when the route has returned and before anything is answered; an error rolls it back.
+    """
+
+    conn: AsyncConnection
+    workspace_id: UUID
+    principal: Principal
+
+    @property
+    def actor(self) -> Actor:
+        """The caller as events name it."""
+        return Actor(str(self.principal.key_id), "api_key")
+
+
+def resources_of(request: Request) -> Resources:
+    """What the application opened at its start."""
+    resources: Resources = request.app.state.resources
+    return resources
+
+
+async def _authenticated(
+    request: Request,
+    credentials: Annotated[HTTPAuthorizationCredentials | None, Security(_bearer)],
+) -> Principal:
+    if credentials is None:
+        raise Unauthenticated("send a key: Authorization: Bearer rl_…", code="key.invalid")
+    resources = resources_of(request)
+    async with resources.system_pool.acquire() as conn:
+        principal = await authenticate(conn, credentials.credentials, resources.pepper)
+    structlog.contextvars.bind_contextvars(
+        key_id=str(principal.key_id), workspace_id=str(principal.workspace_id)
+    )
+    return principal
+
+
+Caller = Annotated[Principal, Depends(_authenticated)]
+
+
+def _access(scope: Scope) -> Callable[[Request, Principal], AsyncIterator[Access]]:
+    async def open_access(request: Request, principal: Caller) -> AsyncIterator[Access]:
+        principal.require(scope)
+        if principal.workspace_id is None:
+            raise Forbidden("a platform key has no workspace", code="key.scope")
+        async with workspace_transaction(resources_of(request).engine, principal.workspace_id) as conn:
+            yield Access(conn, principal.workspace_id, principal)
+
+    return open_access
+
+
+# Scope "function": the commit comes before the answer, so what was answered is true.
+ReadTargets = Annotated[Access, Depends(_access(Scope.TARGETS_READ), scope="function")]
+WriteTargets = Annotated[Access, Depends(_access(Scope.TARGETS_WRITE), scope="function")]
+ReadRuns = Annotated[Access, Depends(_access(Scope.RUNS_READ), scope="function")]
+WriteRuns = Annotated[Access, Depends(_access(Scope.RUNS_WRITE), scope="function")]
+ReadJobs = Annotated[Access, Depends(_access(Scope.JOBS_READ), scope="function")]
+ReadInventory = Annotated[Access, Depends(_access(Scope.INVENTORY_READ), scope="function")]
+ReadWorkers = Annotated[Access, Depends(_access(Scope.WORKERS_READ), scope="function")]
+
+Opened = Annotated[Resources, Depends(resources_of)]
+
+IdempotencyKey = Annotated[
+    str | None,
+    Header(
+        alias="Idempotency-Key",
+        pattern=r"^[\x21-\x7e]{1,200}$",
+        description="the same request with the same key is done once and answered alike for 24 hours",
+    ),
+]
+
+
+class PageQuery(BaseModel):
+    """Query of every list. A parameter that a list does not know is refused."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    limit: int = Field(50, ge=1, le=MAX_LIMIT, description="rows of a page")
+    after: str | None = Field(None, max_length=2000, description="`next` of the page before")
+    sort: str | None = Field(None, max_length=50, description="an order of the list; `-` for descending")
+
+    @property
+    def page(self) -> PageRequest:
+        """The page that is asked for."""
+        return PageRequest(self.limit, self.after, self.sort)
+
+
+Paging = Annotated[PageQuery, Query()]
+
+
+def no_query(request: Request) -> None:
+    """Refuses any query parameter: for routes that have none.
+
+    Raises:
+        Invalid: `request.invalid`.
+    """
+    if request.query_params:
+        fields = {name[:64]: "unknown parameter" for name in request.query_params}
+        raise Invalid("the request is not valid", code="request.invalid", fields=fields)

@@ -1,0 +1,64 @@
+"""What the API process opens at its start and closes at its end."""
+
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from typing import Final
+
+from sqlalchemy.ext.asyncio import AsyncEngine
+from temporalio.client import Client
+
+from runlane.db.engine import open_engine
+from runlane.db.keys import check_pepper
+from runlane.db.pool import Pool, open_pool
+from runlane.settings import Settings
+from runlane.storage import Storage, StorageConfig
+
+ENGINE_SIZE: Final = 10
+SYSTEM_POOL_SIZE: Final = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Resources:
+    """Connections of the process, shared by all requests."""
+
+    settings: Settings
+    engine: AsyncEngine
+    """Role runlane_api: every request of a workspace."""
+    system_pool: Pool
+    """Role runlane_system: keys, and the worker endpoints."""
+    storage: Storage
+    temporal: Client
+    """Connects when first used: the API serves while Temporal is away."""
+    pepper: bytes
+
+
+@asynccontextmanager
+async def open_resources(settings: Settings) -> AsyncIterator[Resources]:
+    """Opens everything, and closes it in reverse order.
+
+    Raises:
+        Invalid: the pepper is too short.
+        OSError, asyncpg.PostgresError: the database does not answer.
+    """
+    pepper = check_pepper(settings.key_pepper.get_secret_value())
+    async with AsyncExitStack() as stack:
+        engine = open_engine(settings.database_api_url, size=ENGINE_SIZE)
+        stack.push_async_callback(engine.dispose)
+        pool = await open_pool(settings.database_system_url, size=SYSTEM_POOL_SIZE, name="runlane-api-system")
+        stack.push_async_callback(pool.close)
+        temporal = await Client.connect(
+            settings.temporal_address, namespace=settings.temporal_namespace, lazy=True
+        )
+        storage = Storage(_storage_config(settings))
+        yield Resources(settings, engine, pool, storage, temporal, pepper)
+
+
+def _storage_config(settings: Settings) -> StorageConfig:
+    return StorageConfig(
+        endpoint=settings.s3_endpoint,
+        access_key=settings.s3_access_key.get_secret_value(),
+        secret_key=settings.s3_secret_key.get_secret_value(),
+        region=settings.s3_region,
+        public_url=settings.s3_public_url,
+    )

@@ -1,0 +1,36 @@
+"""Targets."""
+
+from typing import Annotated
+from uuid import UUID
+
+from fastapi import APIRouter, Depends, Path
+
+from api.deps import Paging, ReadTargets, WriteTargets, no_query
+from api.problems import problems
+from api.schemas import NewTarget, PageOf, Target
+from runlane.db.targets import add_target, get_target, list_targets
+from runlane.errors import Conflict, NotFound
+
+router = APIRouter(prefix="/targets", tags=["targets"])
+
+TargetId = Annotated[UUID, Path(description="id of a target")]
+
+
+@router.get("")
+async def index(access: ReadTargets, query: Paging) -> PageOf[Target]:
+    """Lists targets; sorts by `created_at` or `value`."""
+    page = await list_targets(access.conn, access.workspace_id, query.page)
+    return PageOf[Target].model_validate(page, from_attributes=True)
+
+
+@router.post("", status_code=201, dependencies=[Depends(no_query)], responses=problems(Conflict))
+async def create(access: WriteTargets, body: NewTarget) -> Target:
+    """Adds a target. Addresses that are not public must be in a network that the workspace allows."""
+    row = await add_target(access.conn, access.workspace_id, body.value, access.actor)
+    return Target.model_validate(row)
+
+
+@router.get("/{target_id}", dependencies=[Depends(no_query)], responses=problems(NotFound))
+async def show(access: ReadTargets, target_id: TargetId) -> Target:
+    """Shows one target."""
+    return Target.model_validate(await get_target(access.conn, access.workspace_id, target_id))

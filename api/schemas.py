@@ -1,0 +1,312 @@
+"""What the API takes and gives, as JSON. Times are UTC, ids are UUIDs, a `null` field does not apply."""
+
+import math
+from datetime import datetime
+from ipaddress import IPv4Address, IPv6Address
+from typing import Annotated, Generic, Literal, TypeVar
+from uuid import UUID
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints
+
+from runlane.jobs import JobStatus, Outcome, Priority, RunStatus, StepStatus
+
+_MAX_DEPTH = 16
+_MAX_INTEGER = 2**63
+
+ItemT = TypeVar("ItemT")
+Severity = Literal["info", "low", "medium", "high", "critical"]
+FindingStatus = Literal["open", "resolved", "accepted", "false_positive"]
+
+
+def _printable(value: str) -> str:
+    if not value.isprintable():
+        raise ValueError("a text without control characters is required")
+    return value
+
+
+def _storable(value: object, depth: int = 0) -> object:
+    """Refuses what JSON can say and PostgreSQL cannot keep."""
+    if depth > _MAX_DEPTH:
+        raise ValueError(f"nested deeper than {_MAX_DEPTH}")
+    match value:
+        case str():
+            if "\0" in value or any("\ud800" <= character <= "\udfff" for character in value):
+                raise ValueError("a text holds a NUL or half a surrogate pair")
+        case dict():
+            for key, each in value.items():
+                _storable(key, depth + 1)
+                _storable(each, depth + 1)
+        case list():
+            for each in value:
+                _storable(each, depth + 1)
+        case float() if not math.isfinite(value):
+            raise ValueError("a number is not finite")
+        case int() if abs(value) >= _MAX_INTEGER:
+            raise ValueError("a number needs more than 64 bits")
+    return value
+
+
+Name = Annotated[
+    str, StringConstraints(min_length=1, max_length=200, strip_whitespace=True), AfterValidator(_printable)
+]
+JsonObject = Annotated[dict[str, object], AfterValidator(_storable)]
+
+
+class _Request(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class _Response(BaseModel):
+    model_config = ConfigDict(frozen=True)
+
+
+class NewTarget(_Request):
+    """What to scan from now on."""
+
+    value: str = Field(
+        max_length=1000, description="a domain, an address or a network", examples=["example.com"]
+    )
+
+
+class NewRun(_Request):
+    """What to run on which targets."""
+
+    definition: Annotated[str, StringConstraints(max_length=65_536)] | JsonObject = Field(
+        description="name of a built-in definition, or a definition `{name, jobs: {…}}`",
+        examples=["domain_discovery"],
+    )
+    targets: list[UUID] = Field(min_length=1, max_length=1000, description="ids of targets")
+    name: Name | None = Field(None, description="for people; default: the definition's name")
+    priority: Priority = Priority.NORMAL
+    config: Annotated[dict[str, dict[str, object]], AfterValidator(_storable)] = Field(
+        default_factory=dict, description="options by step id, laid over the definition's; `*`: every step"
+    )
+
+
+class CancelRun(_Request):
+    """Why a run is cancelled."""
+
+    reason: Annotated[str, StringConstraints(max_length=1000), AfterValidator(_printable)] | None = None
+
+
+class PageOf(_Response, Generic[ItemT]):
+    """One page of a list."""
+
+    items: list[ItemT]
+    next: str | None = Field(description="give it as `after` to get the next page; null at the end")
+
+
+class Target(_Response):
+    """A target."""
+
+    id: UUID
+    kind: str
+    value: str
+    tags: list[str]
+    created_at: datetime
+
+
+class RunRef(_Response):
+    """A run that was accepted, or whose state was changed."""
+
+    run_id: UUID
+    status: RunStatus
+
+
+class RunCancelled(RunRef):
+    """What a cancel did."""
+
+    jobs: int = Field(description="jobs that were cancelled; 0 when the run had been cancelled before")
+
+
+class Run(_Response):
+    """A run in a list."""
+
+    id: UUID
+    name: str
+    kind: str
+    status: RunStatus
+    trigger: str
+    priority: int
+    rerun_of: UUID | None
+    created_by: str | None
+    blocked_reason: str | None = Field(description="what only a person can give and the run waits for")
+    created_at: datetime
+    started_at: datetime | None
+    closed_at: datetime | None
+
+
+class Step(_Response):
+    """A step of a run."""
+
+    step_id: str
+    name: str
+    tool_id: str
+    status: StepStatus
+    needs: list[str]
+    jobs: dict[JobStatus, int]
+    opened_at: datetime | None
+    closed_at: datetime | None
+
+
+class RunDetail(Run):
+    """A run with its steps, and its jobs counted by status."""
+
+    targets: list[UUID]
+    jobs: dict[JobStatus, int]
+    steps: list[Step]
+
+
+class Job(_Response):
+    """A job in a list."""
+
+    id: UUID
+    run_id: UUID
+    step_id: str
+    tool_id: str
+    category: str
+    status: JobStatus
+    priority: int
+    target_id: UUID | None
+    asset_id: UUID | None
+    service_id: UUID | None
+    attempt: int
+    failures: int = Field(description="attempts charged to its retry budget")
+    free_attempts: int = Field(description="attempts that nobody is to blame for")
+    reason: str | None
+    retry_of: UUID | None
+    worker_id: UUID | None
+    created_at: datetime
+    due_at: datetime
+    picked_at: datetime | None
+    completed_at: datetime | None
+
+
+class Attempt(_Response):
+    """One claim of a job and how it ended."""
+
+    attempt: int
+    worker_id: UUID
+    claimed_at: datetime
+    staged_at: datetime | None
+    ended_at: datetime | None
+    outcome: Outcome | None
+    charged: bool
+    summary: dict[str, object] | None
+    argv: list[str] | None
+    tool_version: str | None
+
+
+class JobError(_Response):
+    """An error of a job; the same one again counts up."""
+
+    attempt: int
+    outcome: str
+    message: str
+    partial: str | None
+    times: int
+    created_at: datetime
+    last_at: datetime
+
+
+class JobDetail(Job):
+    """A job with its input, attempts and errors."""
+
+    spec: dict[str, object]
+    attempts: list[Attempt]
+    errors: list[JobError]
+
+
+class _Seen(_Response):
+    id: UUID
+    run_id: UUID | None = Field(description="the run that saw it first; null when that run is gone")
+    first_seen: datetime
+    last_seen: datetime
+
+
+class Asset(_Seen):
+    """A name or address of a target."""
+
+    target_id: UUID
+    value: str
+    is_primary: bool
+    enabled: bool
+    records: dict[str, object]
+    addresses: list[IPv4Address | IPv6Address]
+    created_at: datetime
+    gone_at: datetime | None
+
+
+class _OfAsset(_Seen):
+    asset_id: UUID
+    target_id: UUID
+    host: str
+
+
+class Service(_OfAsset):
+    """An open port of an asset and what answers there."""
+
+    port: int
+    protocol: str
+    address: IPv4Address | IPv6Address | None
+    banner: str | None
+    is_tls: bool | None
+    scheme: str | None
+    url: str | None
+    status: int | None
+    title: str | None
+    server: str | None
+    tls: dict[str, object] | None
+    technologies: list[str]
+    web_seen_at: datetime | None
+    closed_at: datetime | None
+
+
+class Url(_OfAsset):
+    """A URL that was found."""
+
+    service_id: UUID | None
+    url: str
+    status: int | None
+    content_type: str | None
+    source: str | None
+    gone_at: datetime | None
+
+
+class Finding(_OfAsset):
+    """Something that is wrong, and where."""
+
+    service_id: UUID | None
+    tool_id: str | None
+    check_id: str
+    name: str
+    severity: Severity
+    url: str | None
+    description: str | None
+    evidence: str | None
+    remediation: str | None
+    reference_urls: list[str]
+    cwe: list[str]
+    status: FindingStatus
+    resolved_at: datetime | None
+
+
+class Worker(_Response):
+    """A scan worker."""
+
+    id: UUID
+    name: str
+    status: str
+    toolsets: list[str]
+    slots: dict[str, int]
+    version: str | None
+    beat_at: datetime | None
+    stream_seen_at: datetime | None
+    joined_at: datetime
+    left_at: datetime | None
+
+
+class Health(_Response):
+    """Whether the process lives, or may be given requests."""
+
+    status: Literal["ok", "unavailable"]

@@ -1,0 +1,98 @@
+"""A request to start a run, done once per Idempotency-Key."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+from uuid import UUID
+
+from runlane.db import idempotency
+from runlane.db.idempotency import Answer, IdempotentRequest
+from runlane.db.pool import Connection
+from runlane.db.starting import StartRun, start_run, write_start
+from runlane.definitions import BUILTIN, Definition, parse_definition
+from runlane.errors import Conflict, Invalid, NotFound
+from runlane.jobs import RUNS, Priority, RunStatus
+
+ROUTE: Final = "POST /v1/runs"
+ACCEPTED: Final = 202
+
+
+@dataclass(frozen=True, slots=True)
+class RunRequest:
+    """What a caller asks to run. `definition` is the name of a built-in one, or a definition."""
+
+    workspace_id: UUID
+    definition: str | Mapping[str, object]
+    targets: Sequence[UUID]
+    name: str | None
+    priority: Priority
+    config: Mapping[str, Mapping[str, object]]
+    created_by: str
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """The answer, and whether it was given before."""
+
+    answer: Answer
+    is_repeated: bool
+
+
+async def accept_run(conn: Connection, request: RunRequest, key: IdempotentRequest | None) -> Accepted:
+    """Writes a run in the transaction of the caller, or repeats the answer of the same request.
+
+    Raises:
+        Invalid: `definition.*`, `run.no_target`, `idempotency.body_mismatch`.
+        NotFound: `target.not_found`, in particular a target of another workspace.
+        InFlight: the same request is being worked on.
+    """
+    if key is not None and (answer := await idempotency.begin(conn, key)):
+        return Accepted(answer, is_repeated=True)
+    definition = find_definition(request.definition).with_config(request.config)
+    start = StartRun(
+        workspace_id=request.workspace_id,
+        definition=definition,
+        target_ids=request.targets,
+        name=request.name or definition.name,
+        priority=request.priority,
+        created_by=request.created_by,
+    )
+    started = await start_run(conn, start)
+    answer = Answer(ACCEPTED, {"run_id": str(started.run_id), "status": str(RunStatus.ACCEPTED)})
+    if key is not None:
+        await idempotency.finish(conn, key, answer)
+    return Accepted(answer, is_repeated=False)
+
+
+def find_definition(source: str | Mapping[str, object]) -> Definition:
+    """Finds a built-in definition by name, or reads one that was sent.
+
+    Raises:
+        Invalid: `definition.unknown`, `definition.invalid`.
+    """
+    if not isinstance(source, str):
+        return parse_definition(source)
+    if (definition := BUILTIN.get(source)) is None:
+        detail = f"no definition of that name; there are {', '.join(sorted(BUILTIN))}"
+        raise Invalid(detail, code="definition.unknown", fields={"definition": detail})
+    return definition
+
+
+async def resume_run(conn: Connection, workspace_id: UUID, run_id: UUID) -> RunStatus:
+    """Writes the command that starts the workflow of an open run again; returns the run's status.
+
+    Harmless when the workflow runs: its start is then a no-op.
+
+    Raises:
+        NotFound: `run.not_found`.
+        Conflict: `run.closed`.
+    """
+    status = await conn.fetchval(
+        "SELECT status FROM job_histories WHERE workspace_id = $1 AND id = $2 FOR SHARE", workspace_id, run_id
+    )
+    if status is None:
+        raise NotFound("no such run", code="run.not_found")
+    if status in RUNS.terminal:
+        raise Conflict(f"the run is {status} already", code="run.closed")
+    await write_start(conn, workspace_id, run_id)
+    return RunStatus(status)

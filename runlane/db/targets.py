@@ -1,0 +1,79 @@
+"""Targets: what a workspace asks to have scanned."""
+
+from typing import Final
+from uuid import UUID
+
+from sqlalchemy import select
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from runlane.db import outbox
+from runlane.db.engine import driver
+from runlane.db.paging import Orders, Page, PageRequest, fetch_page
+from runlane.db.tables import targets
+from runlane.errors import Conflict, NotFound
+from runlane.events import EVENT_CATALOG, Actor, envelope
+from runlane.events.payloads import TargetCreated
+from runlane.tools.targets import parse_target
+
+ORDERS: Final[Orders] = {"created_at": (targets.c.id,), "value": (targets.c.value, targets.c.id)}
+
+_COLUMNS: Final = (targets.c.id, targets.c.kind, targets.c.value, targets.c.tags, targets.c.created_at)
+
+_INSERT: Final = """
+INSERT INTO targets (workspace_id, kind, value) VALUES ($1, $2, $3)
+ON CONFLICT (workspace_id, value) WHERE deleted_at IS NULL DO NOTHING
+RETURNING id, kind, value, tags, created_at
+"""
+
+
+async def add_target(
+    conn: AsyncConnection, workspace_id: UUID, text: str, actor: Actor | None = None
+) -> dict[str, object]:
+    """Adds a target in its one spelling and says so on the bus, in the transaction of the caller.
+
+    Raises:
+        Invalid: `target.*`, it is not a target or not one that this workspace may scan.
+        Conflict: `target.duplicate`.
+    """
+    raw = driver(conn)
+    networks = await raw.fetchval(
+        "SELECT allowed_networks::text[] FROM workspaces WHERE id = $1", workspace_id
+    )
+    target = parse_target(text, networks or ())
+    row = await raw.fetchrow(_INSERT, workspace_id, target.kind, target.value)
+    if row is None:
+        detail = f"{target.value} is a target already"
+        raise Conflict(detail, code="target.duplicate", fields={"target": detail})
+    payload = TargetCreated(target_id=row["id"], kind=target.kind, value=target.value)
+    created = envelope(
+        EVENT_CATALOG.target.created,
+        payload,
+        workspace_id=workspace_id,
+        subject=f"target/{row['id']}",
+        actor=actor,
+    )
+    await outbox.insert(raw, [created])
+    return dict(row)
+
+
+async def list_targets(conn: AsyncConnection, workspace_id: UUID, page: PageRequest) -> Page:
+    """Targets of a workspace that were not deleted."""
+    statement = select(*_COLUMNS).where(
+        targets.c.workspace_id == workspace_id, targets.c.deleted_at.is_(None)
+    )
+    return await fetch_page(conn, statement, ORDERS, page)
+
+
+async def get_target(conn: AsyncConnection, workspace_id: UUID, target_id: UUID) -> dict[str, object]:
+    """One target.
+
+    Raises:
+        NotFound: `target.not_found`.
+    """
+    statement = select(*_COLUMNS).where(
+        targets.c.workspace_id == workspace_id, targets.c.id == target_id, targets.c.deleted_at.is_(None)
+    )
+    row = (await conn.execute(statement)).mappings().one_or_none()
+    if row is None:
+        raise NotFound("no such target", code="target.not_found")
+    return dict(row)
