@@ -1,0 +1,8 @@
+# Every target does its own set-up (see ./dev, which needs no make). ARGS passes options on:
+#   make test ARGS="-k stack"
+ARGS ?=
+
+.PHONY: demo test check bench up down doctor setup lock
+
+demo test check bench up down doctor setup lock:
+	@./dev $@ $(ARGS)
