@@ -6,7 +6,7 @@ from typing import Any, Final
 from uuid import UUID
 
 from sqlalchemy import ColumnElement, FromClause, Select, case, func, select
-from sqlalchemy.dialects.postgresql import ARRAY, aggregate_order_by
+from sqlalchemy.dialects.postgresql import ARRAY, aggregate_order_by, array
 from sqlalchemy.ext.asyncio import AsyncConnection
 from sqlalchemy.types import Text
 
@@ -123,7 +123,7 @@ def _technologies() -> ColumnElement[list[str]]:
     shown = technologies.c.name + func.coalesce(" " + technologies.c.version, "")
     listed = func.array_agg(aggregate_order_by(shown, technologies.c.name), type_=ARRAY(Text))
     return (
-        select(func.coalesce(listed, func.array(Text)))
+        select(func.coalesce(listed, array([], type_=Text)))
         .where(
             technologies.c.workspace_id == asset_services.c.workspace_id,
             technologies.c.service_id == asset_services.c.id,
