@@ -1,0 +1,212 @@
+"""Merge of port scans: open ports, the services behind them, and what each job saw."""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Final, TypeAlias
+from uuid import UUID
+
+from runlane.db.inventory.announcements import port_opened, service_discovered
+from runlane.db.inventory.coverage import MISSES_TO_CLOSE, port_coverage, speaks_of_absence
+from runlane.db.inventory.sightings import Ledger, MergeJob, Sighting, chunks, columns, fold
+from runlane.db.inventory.subjects import Asset, pin_assets
+from runlane.db.pool import Connection
+from runlane.events.payloads import AssetServiceDiscovered
+from runlane.tools.ports_scanner import PortRecord
+
+_UPSERT_PORTS: Final = """
+WITH merged AS (
+  INSERT INTO ports AS p (workspace_id, asset_id, run_id, address, port, protocol, first_seen, last_seen)
+  SELECT r.workspace_id, r.asset_id, r.run_id, r.address::inet, r.port, r.protocol, r.first_seen, r.last_seen
+  FROM unnest($1::uuid[], $2::uuid[], $3::uuid[], $4::text[], $5::int[], $6::text[],
+              $7::timestamptz[], $8::timestamptz[])
+    AS r (workspace_id, asset_id, run_id, address, port, protocol, first_seen, last_seen)
+  ORDER BY r.workspace_id, r.asset_id, r.address::inet, r.port, r.protocol
+  ON CONFLICT (workspace_id, asset_id, address, port, protocol) DO UPDATE SET
+    run_id = CASE WHEN excluded.first_seen < p.first_seen THEN excluded.run_id ELSE p.run_id END,
+    first_seen = LEAST(p.first_seen, excluded.first_seen),
+    last_seen = GREATEST(p.last_seen, excluded.last_seen),
+    missed = CASE WHEN excluded.last_seen >= p.last_seen AND p.closed_at IS NULL
+                       OR excluded.last_seen >= p.closed_at THEN 0 ELSE p.missed END,
+    closed_at = CASE WHEN p.closed_at > excluded.last_seen THEN p.closed_at END
+  RETURNING p.asset_id, p.address, p.port, p.protocol, old.id IS NULL AS is_new
+)
+SELECT asset_id, address, port, protocol FROM merged WHERE is_new
+"""
+
+_UPSERT_SERVICES: Final = """
+WITH merged AS (
+  INSERT INTO asset_services AS s (workspace_id, asset_id, run_id, port, protocol, address, banner, is_tls,
+                                   first_seen, last_seen)
+  SELECT r.workspace_id, r.asset_id, r.run_id, r.port, r.protocol, r.address::inet, r.banner, r.is_tls,
+         r.first_seen, r.last_seen
+  FROM unnest($1::uuid[], $2::uuid[], $3::uuid[], $4::int[], $5::text[], $6::text[], $7::text[],
+              $8::boolean[], $9::timestamptz[], $10::timestamptz[])
+    AS r (workspace_id, asset_id, run_id, port, protocol, address, banner, is_tls, first_seen, last_seen)
+  ORDER BY r.workspace_id, r.asset_id, r.port, r.protocol
+  ON CONFLICT (workspace_id, asset_id, port, protocol) DO UPDATE SET
+    run_id = CASE WHEN excluded.first_seen < s.first_seen THEN excluded.run_id ELSE s.run_id END,
+    first_seen = LEAST(s.first_seen, excluded.first_seen),
+    last_seen = GREATEST(s.last_seen, excluded.last_seen),
+    address = CASE WHEN excluded.last_seen >= s.last_seen THEN excluded.address ELSE s.address END,
+    banner = CASE WHEN excluded.last_seen >= s.last_seen THEN excluded.banner ELSE s.banner END,
+    is_tls = CASE WHEN excluded.last_seen >= s.last_seen THEN excluded.is_tls ELSE s.is_tls END,
+    missed = CASE WHEN excluded.last_seen >= s.last_seen AND s.closed_at IS NULL
+                       OR excluded.last_seen >= s.closed_at THEN 0 ELSE s.missed END,
+    closed_at = CASE WHEN s.closed_at > excluded.last_seen THEN s.closed_at END
+  RETURNING s.id, s.asset_id, s.port, s.protocol, old.id IS NULL AS is_new
+)
+SELECT id, asset_id, port, protocol FROM merged WHERE is_new
+"""
+
+_OBSERVE: Final = """
+INSERT INTO port_observations AS o (workspace_id, run_id, asset_id, job_id, ports, is_complete, observed_at)
+SELECT r.workspace_id, r.run_id, r.asset_id, r.job_id, r.ports::int[], r.is_complete, r.observed_at
+FROM unnest($1::uuid[], $2::uuid[], $3::uuid[], $4::uuid[], $5::text[], $6::boolean[], $7::timestamptz[])
+  AS r (workspace_id, run_id, asset_id, job_id, ports, is_complete, observed_at)
+ORDER BY r.run_id, r.asset_id, r.job_id
+ON CONFLICT (run_id, asset_id, job_id) DO UPDATE SET
+  ports = excluded.ports, is_complete = excluded.is_complete, observed_at = excluded.observed_at
+WHERE excluded.observed_at >= o.observed_at
+"""
+
+# An address that the asset no longer has is not scanned again, so a scan of one that it has speaks for it.
+_CLOSE_PORTS: Final = """
+WITH looked AS MATERIALIZED (
+  SELECT workspace_id, asset_id, address::inet AS address, protocol, ports::int4multirange AS ports,
+         observed_at
+  FROM unnest($1::uuid[], $2::uuid[], $3::text[], $4::text[], $5::text[], $6::timestamptz[])
+    AS job (workspace_id, asset_id, address, protocol, ports, observed_at)
+), missing AS (
+  SELECT p.id, count(*)::int AS misses, max(looked.observed_at) AS observed_at
+  FROM looked
+  JOIN assets a ON a.workspace_id = looked.workspace_id AND a.id = looked.asset_id
+  JOIN ports p ON p.workspace_id = a.workspace_id AND p.asset_id = a.id
+  WHERE p.closed_at IS NULL AND p.protocol = looked.protocol AND looked.ports @> p.port
+    AND p.last_seen < looked.observed_at
+    AND (p.address = looked.address OR a.addresses <> '{}' AND p.address <> ALL (a.addresses))
+  GROUP BY p.id
+)
+UPDATE ports p
+SET missed = p.missed + m.misses,
+    closed_at = CASE WHEN p.missed + m.misses >= $7 THEN m.observed_at END
+FROM missing m
+WHERE p.id = m.id
+"""
+
+_CLOSE_SERVICES: Final = """
+WITH looked AS MATERIALIZED (
+  SELECT workspace_id, asset_id, address::inet AS address, protocol, ports::int4multirange AS ports,
+         observed_at
+  FROM unnest($1::uuid[], $2::uuid[], $3::text[], $4::text[], $5::text[], $6::timestamptz[])
+    AS job (workspace_id, asset_id, address, protocol, ports, observed_at)
+), missing AS (
+  SELECT s.id, count(*)::int AS misses, max(looked.observed_at) AS observed_at
+  FROM looked
+  JOIN assets a ON a.workspace_id = looked.workspace_id AND a.id = looked.asset_id
+  JOIN asset_services s ON s.workspace_id = a.workspace_id AND s.asset_id = a.id
+  WHERE s.closed_at IS NULL AND s.protocol = looked.protocol AND looked.ports @> s.port
+    AND s.last_seen < looked.observed_at
+    AND (s.address IS NULL OR s.address = looked.address
+         OR a.addresses <> '{}' AND s.address <> ALL (a.addresses))
+  GROUP BY s.id
+)
+UPDATE asset_services s
+SET missed = s.missed + m.misses,
+    closed_at = CASE WHEN s.missed + m.misses >= $7 THEN m.observed_at END
+FROM missing m
+WHERE s.id = m.id
+"""
+
+_Port: TypeAlias = tuple[UUID, str, int, str]
+_Service: TypeAlias = tuple[UUID, int, str]
+
+
+async def merge_ports(conn: Connection, jobs: Sequence[MergeJob], ledger: Ledger) -> None:
+    """Merges open ports; a port of an asset is one service, however many addresses answer."""
+    assets = await pin_assets(conn, jobs)
+    for chunk in chunks(jobs, PortRecord):
+        seen: list[tuple[UUID, MergeJob, PortRecord]] = []
+        for job, record in chunk:
+            if job.asset_id is not None and job.asset_id in assets:
+                seen.append((job.asset_id, job, record))
+            else:
+                ledger.left_out(job)
+        if seen:
+            await _upsert_ports(conn, seen, ledger)
+            await _upsert_services(conn, seen, assets, ledger)
+    await _observe(conn, [job for job in jobs if job.asset_id in assets])
+    await _close(conn, jobs)
+
+
+async def _upsert_ports(
+    conn: Connection, seen: Sequence[tuple[UUID, MergeJob, PortRecord]], ledger: Ledger
+) -> None:
+    keyed = (((asset, each.address, each.port, each.protocol), job, each) for asset, job, each in seen)
+    folded: dict[_Port, Sighting[PortRecord]] = fold(keyed, _rank)
+    values = [_port_row(asset_id, each) for (asset_id, *_), each in folded.items()]
+    for row in await conn.fetch(_UPSERT_PORTS, *columns(values)):
+        each = folded[row["asset_id"], str(row["address"]), row["port"], row["protocol"]]
+        ledger.found(each.oldest)
+        ledger.envelopes.append(port_opened(each.oldest, row["asset_id"], each.record))
+
+
+async def _upsert_services(
+    conn: Connection,
+    seen: Sequence[tuple[UUID, MergeJob, PortRecord]],
+    assets: Mapping[UUID, Asset],
+    ledger: Ledger,
+) -> None:
+    keyed = (((asset, each.port, each.protocol), job, each) for asset, job, each in seen)
+    folded: dict[_Service, Sighting[PortRecord]] = fold(keyed, _rank)
+    values = [_service_row(asset_id, each) for (asset_id, *_), each in folded.items()]
+    for row in await conn.fetch(_UPSERT_SERVICES, *columns(values)):
+        job = folded[row["asset_id"], row["port"], row["protocol"]].oldest
+        payload = AssetServiceDiscovered(
+            service_id=row["id"],
+            asset_id=row["asset_id"],
+            value=assets[row["asset_id"]].value,
+            port=row["port"],
+            protocol=row["protocol"],
+        )
+        ledger.envelopes.append(service_discovered(job, payload))
+
+
+async def _observe(conn: Connection, jobs: Sequence[MergeJob]) -> None:
+    rows: list[tuple[object, ...]] = []
+    for job in jobs:
+        ports = sorted({record.port for record in job.records if isinstance(record, PortRecord)})
+        literal = "{" + ",".join(map(str, ports)) + "}"
+        ids = (job.workspace_id, job.run_id, job.asset_id, job.job_id)
+        rows.append((*ids, literal, job.complete, job.observed_at))
+    if rows:
+        await conn.execute(_OBSERVE, *columns(rows))
+
+
+async def _close(conn: Connection, jobs: Sequence[MergeJob]) -> None:
+    rows: list[tuple[UUID, UUID, str, str, str, datetime]] = []
+    for job in jobs:
+        looked = port_coverage(job.coverage) if speaks_of_absence(job) else None
+        if looked is not None and job.asset_id is not None:
+            where = (looked.address, looked.protocol, looked.multirange)
+            rows.append((job.workspace_id, job.asset_id, *where, job.observed_at))
+    if rows:
+        await conn.execute(_CLOSE_PORTS, *columns(rows), MISSES_TO_CLOSE)
+        await conn.execute(_CLOSE_SERVICES, *columns(rows), MISSES_TO_CLOSE)
+
+
+def _rank(record: PortRecord) -> tuple[object, ...]:
+    return (record.banner is not None, record.address, record.banner or "", record.tls is True)
+
+
+def _port_row(asset_id: UUID, sighting: Sighting[PortRecord]) -> tuple[object, ...]:
+    record, job = sighting.record, sighting.newest
+    ids = (job.workspace_id, asset_id, sighting.oldest.run_id)
+    seen = (sighting.oldest.observed_at, job.observed_at)
+    return (*ids, record.address, record.port, record.protocol, *seen)
+
+
+def _service_row(asset_id: UUID, sighting: Sighting[PortRecord]) -> tuple[object, ...]:
+    record, job = sighting.record, sighting.newest
+    ids = (job.workspace_id, asset_id, sighting.oldest.run_id)
+    seen = (sighting.oldest.observed_at, job.observed_at)
+    return (*ids, record.port, record.protocol, record.address, record.banner, record.tls, *seen)

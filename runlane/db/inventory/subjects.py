@@ -1,0 +1,115 @@
+"""Whose inventory a merge changes: serialises merges per subject and says which hosts belong to it.
+
+Every row of the inventory belongs to one target (assets) or one asset (all else). A merge takes the lock of
+all its subjects first, in one order, so merges of the same asset follow each other and no two of them can
+wait for each other, whatever rows they touch. The row itself is only pinned (`FOR KEY SHARE`): locking it
+would cross the order in which a merge of names updates assets.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+from uuid import UUID
+
+from runlane.db.inventory.sightings import MergeJob
+from runlane.db.pool import Connection
+from runlane.tools import Category
+
+_LOCK_CLASS: Final = 0x494E_5645
+"""Advisory locks of two keys: this one, and 32 random bits of the subject's id."""
+
+_LOCK: Final = "SELECT pg_advisory_xact_lock($1::int4, subject) FROM unnest($2::int4[]) AS subject"
+
+_PIN_TARGETS: Final = """
+SELECT t.workspace_id, t.id, t.kind, t.value
+FROM targets t
+JOIN unnest($1::uuid[], $2::uuid[]) AS s (workspace_id, id) ON t.workspace_id = s.workspace_id AND t.id = s.id
+ORDER BY t.id
+FOR KEY SHARE OF t
+"""
+
+_PIN_ASSETS: Final = """
+SELECT a.workspace_id, a.id, a.value, a.addresses
+FROM assets a
+JOIN unnest($1::uuid[], $2::uuid[]) AS s (workspace_id, id) ON a.workspace_id = s.workspace_id AND a.id = s.id
+ORDER BY a.id
+FOR KEY SHARE OF a
+"""
+
+_SERVICES: Final = """
+SELECT s.asset_id, s.port, s.id
+FROM asset_services s
+JOIN unnest($1::uuid[], $2::uuid[]) AS a (workspace_id, id)
+  ON s.workspace_id = a.workspace_id AND s.asset_id = a.id
+WHERE s.protocol = 'tcp'
+"""
+
+Services: TypeAlias = Mapping[tuple[UUID, int], UUID]
+"""Service of an asset by TCP port."""
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A target that is there."""
+
+    kind: str
+    value: str
+
+
+@dataclass(frozen=True, slots=True)
+class Asset:
+    """An asset that is there."""
+
+    value: str
+    hosts: frozenset[str]
+    """Its name and its addresses: a record about any other host is not about this asset."""
+
+
+async def lock_subjects(conn: Connection, groups: Mapping[Category, Sequence[MergeJob]]) -> None:
+    """Takes the locks of several merges of one transaction at once, until its end. Repeating it is free.
+
+    A transaction with more than one merge must call it first with all of them: locks taken piece by piece
+    have no common order.
+    """
+    ids = {subject_id for category, jobs in groups.items() for _, subject_id in _subjects(category, jobs)}
+    keys = sorted({int.from_bytes(subject_id.bytes[-4:], signed=True) for subject_id in ids})
+    if keys:
+        await conn.fetch(_LOCK, _LOCK_CLASS, keys)
+
+
+async def pin_targets(conn: Connection, jobs: Sequence[MergeJob]) -> dict[UUID, Target]:
+    """The targets of the jobs that still exist; they cannot be deleted before this transaction ends."""
+    keys = sorted(_subjects(Category.SUBDOMAINS, jobs))
+    rows = await conn.fetch(_PIN_TARGETS, [key[0] for key in keys], [key[1] for key in keys])
+    return {row["id"]: Target(row["kind"], row["value"]) for row in rows}
+
+
+async def pin_assets(conn: Connection, jobs: Sequence[MergeJob]) -> dict[UUID, Asset]:
+    """The assets of the jobs that still exist; they cannot be deleted before this transaction ends."""
+    keys = sorted(_subjects(Category.PORTS_SCANNER, jobs))
+    rows = await conn.fetch(_PIN_ASSETS, [key[0] for key in keys], [key[1] for key in keys])
+    return {
+        row["id"]: Asset(row["value"], frozenset([row["value"], *map(str, row["addresses"])])) for row in rows
+    }
+
+
+def owner_of(host: str, job: MergeJob, assets: Mapping[UUID, Asset]) -> UUID | None:
+    """The job's asset if it is there and `host` is one of its own, else None."""
+    asset = assets.get(job.asset_id) if job.asset_id is not None else None
+    return job.asset_id if asset is not None and host in asset.hosts else None
+
+
+async def find_services(conn: Connection, jobs: Sequence[MergeJob]) -> Services:
+    """The TCP services of the jobs' assets, closed ones too."""
+    keys = sorted(_subjects(Category.PORTS_SCANNER, jobs))
+    rows = await conn.fetch(_SERVICES, [key[0] for key in keys], [key[1] for key in keys])
+    return {(row["asset_id"], row["port"]): row["id"] for row in rows}
+
+
+def _subjects(category: Category, jobs: Iterable[MergeJob]) -> set[tuple[UUID, UUID]]:
+    found: set[tuple[UUID, UUID]] = set()
+    for job in jobs:
+        subject_id = job.target_id if category is Category.SUBDOMAINS else job.asset_id
+        if subject_id is not None:
+            found.add((job.workspace_id, subject_id))
+    return found
