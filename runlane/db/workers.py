@@ -1,0 +1,288 @@
+"""Scan workers: enrolment, incarnations, presence. A row is the truth of who is there.
+
+One row is one host; `incarnation` is one life of its process. A newcomer with a host's token is refused while
+the old life shows itself; every later call names its incarnation, so a life that was replaced cannot act.
+Functions never commit: the caller's transaction decides. Jobs are not touched here: the workflows that
+dispatched them are nudged, and release them. What control streams say of presence is in
+`runlane.db.presence`.
+"""
+
+import hmac
+import re
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+from uuid import UUID
+
+from runlane import names
+from runlane.db import nudges, outbox
+from runlane.db.keys import digest
+from runlane.db.pool import Connection, Record
+from runlane.errors import Conflict, Unauthenticated
+from runlane.events import EVENT_CATALOG, envelope
+from runlane.events.catalog import Leaf, PayloadT
+from runlane.events.payloads import WorkerJoined, WorkerLeft, WorkerRejected, WorkerTimedOut
+
+ALIVE_S: Final = 10.0
+"""A life that was heard of within this keeps newcomers out."""
+
+_TOKEN: Final = re.compile(r"rlw_([0-9a-f]{32})_[A-Za-z0-9_-]{43}\Z")
+
+
+@dataclass(frozen=True, slots=True)
+class Worker:
+    """A scan worker as its row has it now."""
+
+    worker_id: UUID
+    workspace_id: UUID | None
+    """None for a worker that all willing workspaces share."""
+    network_id: UUID | None
+    name: str
+    toolsets: Sequence[str]
+    slots: Mapping[str, int]
+    incarnation: UUID | None
+    status: str
+
+    @property
+    def queues(self) -> dict[str, str]:
+        """Task queue of each tool set: the classes of jobs that this worker may serve."""
+        if self.workspace_id is None:
+            return {toolset: names.shared_scan_queue(toolset) for toolset in self.toolsets}
+        return {
+            toolset: names.scan_queue(self.workspace_id, toolset, self.network_id)
+            for toolset in self.toolsets
+        }
+
+    @property
+    def subject(self) -> str:
+        """CloudEvents subject of the worker."""
+        return f"worker/{self.worker_id}"
+
+
+@dataclass(frozen=True, slots=True)
+class Life:
+    """What a joining process says of itself."""
+
+    name: str
+    toolsets: Sequence[str]
+    slots: Mapping[str, int]
+    version: str
+    protocol: int
+    incarnation: UUID
+
+
+@dataclass(frozen=True, slots=True)
+class DispatchContext:
+    """The dispatch that a worker speaks of."""
+
+    dispatch_id: UUID
+    workspace_id: UUID
+    task_queue: str
+    category: str
+
+
+_FIND = "SELECT * FROM workers WHERE id = $1 AND deleted_at IS NULL"
+
+_FIND_WITH_DISPATCH = """
+SELECT w.*, d.workspace_id AS dispatch_workspace_id, d.task_queue, t.category
+FROM workers w
+LEFT JOIN dispatches d ON d.id = $2
+LEFT JOIN run_steps s ON s.run_id = d.run_id AND s.step_id = d.step_id
+LEFT JOIN tools t ON t.id = s.tool_id
+WHERE w.id = $1 AND w.deleted_at IS NULL
+"""
+
+_ENROL = """
+INSERT INTO workers (id, scope, workspace_id, name, token_digest, incarnation, status, toolsets, slots,
+                     version, protocol, beat_at)
+VALUES ($1, $2, $3, $4, $5, $6, 'online', $7, $8, $9, $10, clock_timestamp())
+RETURNING *
+"""
+
+_REJOIN = """
+UPDATE workers
+SET incarnation = $2, status = 'online', name = $4, toolsets = $5, slots = $6, version = $7, protocol = $8,
+    joined_at = clock_timestamp(), left_at = NULL, beat_at = clock_timestamp(), stream_seen_at = NULL,
+    stream_replica = NULL
+WHERE id = $1 AND deleted_at IS NULL AND status <> 'revoked'
+  AND (incarnation IS NULL OR incarnation = $2 OR status = 'offline' OR stream_seen_at IS NULL
+       OR greatest(stream_seen_at, beat_at) < clock_timestamp() - make_interval(secs => $3))
+RETURNING *
+"""
+
+_BEAT = """
+UPDATE workers
+SET beat_at = clock_timestamp(), status = CASE WHEN $3 AND status = 'online' THEN 'draining' ELSE status END
+WHERE id = $1 AND incarnation = $2 AND status <> 'revoked'
+"""
+
+_NOT_ITS = """
+SELECT r.job_id, r.attempt
+FROM unnest($2::uuid[], $3::int[]) AS r (job_id, attempt)
+LEFT JOIN jobs j
+  ON j.id = r.job_id AND j.attempt = r.attempt AND j.worker_id = $1 AND j.status = 'in_progress'
+WHERE j.id IS NULL
+"""
+
+_LEAVE = """
+UPDATE workers SET status = 'offline', incarnation = NULL, stream_seen_at = NULL, stream_replica = NULL,
+  left_at = clock_timestamp()
+WHERE id = $1 AND incarnation = $2 AND status <> 'revoked'
+RETURNING *
+"""
+
+
+async def authenticate(conn: Connection, presented: str, pepper: bytes) -> Worker:
+    """Finds the owner of a worker token.
+
+    Raises:
+        Unauthenticated: `worker.token`, whatever is wrong with it; `worker.revoked`, it was good once.
+    """
+    row = await conn.fetchrow(_FIND, _worker_id(presented))
+    return _checked(row, presented, pepper)
+
+
+async def authenticate_with_dispatch(
+    conn: Connection, presented: str, pepper: bytes, dispatch_id: UUID
+) -> tuple[Worker, DispatchContext | None]:
+    """As `authenticate`, with the dispatch from the same statement; None if there is no such dispatch."""
+    row = await conn.fetchrow(_FIND_WITH_DISPATCH, _worker_id(presented), dispatch_id)
+    worker = _checked(row, presented, pepper)
+    if row is None or row["task_queue"] is None:
+        return worker, None
+    context = DispatchContext(dispatch_id, row["dispatch_workspace_id"], row["task_queue"], row["category"])
+    return worker, context
+
+
+async def enrol(conn: Connection, workspace_id: UUID | None, life: Life, pepper: bytes) -> tuple[Worker, str]:
+    """Makes a worker of a workspace (None: a shared one) and its token, which exists nowhere else.
+
+    A repeated call makes another worker; the first one never shows itself and is offline by the next sweep.
+    """
+    worker_id: UUID = await conn.fetchval("SELECT uuidv7()")
+    token = f"rlw_{worker_id.hex}_{secrets.token_urlsafe(32)}"
+    row = await conn.fetchrow(
+        _ENROL,
+        worker_id,
+        "shared" if workspace_id is None else "workspace",
+        workspace_id,
+        life.name,
+        digest(token, pepper),
+        life.incarnation,
+        list(life.toolsets),
+        dict(life.slots),
+        life.version,
+        life.protocol,
+    )
+    assert row is not None  # noqa: S101 an insert without ON CONFLICT returns its row
+    worker = _worker(row)
+    await _publish_joined(conn, worker)
+    return worker, token
+
+
+async def rejoin(conn: Connection, worker: Worker, life: Life) -> Worker:
+    """Begins a new life of a known worker; jobs of the old one are looked after. Idempotent per incarnation.
+
+    Raises:
+        Conflict: `worker.identity_conflict`, the old life was heard of a moment ago.
+    """
+    row = await conn.fetchrow(
+        _REJOIN,
+        worker.worker_id,
+        life.incarnation,
+        ALIVE_S,
+        life.name,
+        list(life.toolsets),
+        dict(life.slots),
+        life.version,
+        life.protocol,
+    )
+    if row is None:
+        detail = "another process with this worker's credential is alive"
+        raise Conflict(detail, code="worker.identity_conflict")
+    joined = _worker(row)
+    if worker.incarnation != life.incarnation:
+        await nudges.nudge_for_worker(conn, worker.worker_id)
+        await _publish_joined(conn, joined)
+    return joined
+
+
+async def reject(conn: Connection, worker: Worker, incarnation: UUID, reason: str) -> None:
+    """Publishes that a host with this worker's token was refused; once per incarnation of that host."""
+    payload = WorkerRejected(worker_id=worker.worker_id, reason=reason)
+    await _publish(conn, worker, EVENT_CATALOG.worker.rejected, payload, str(incarnation))
+
+
+async def beat(
+    conn: Connection, worker: Worker, running: Sequence[tuple[UUID, int]], *, is_draining: bool
+) -> list[tuple[UUID, int]]:
+    """Notes a heartbeat; returns those of the running jobs, with attempts, that are not this worker's."""
+    await conn.execute(_BEAT, worker.worker_id, worker.incarnation, is_draining)
+    if not running:
+        return []
+    ids, attempts = [job_id for job_id, _ in running], [attempt for _, attempt in running]
+    rows = await conn.fetch(_NOT_ITS, worker.worker_id, ids, attempts)
+    return [(row["job_id"], row["attempt"]) for row in rows]
+
+
+async def leave(conn: Connection, worker: Worker) -> None:
+    """Ends a life: the worker is offline at once and what it still held is looked after."""
+    row = await conn.fetchrow(_LEAVE, worker.worker_id, worker.incarnation)
+    if row is None:
+        return
+    await nudges.nudge_for_worker(conn, worker.worker_id)
+    payload = WorkerLeft(worker_id=worker.worker_id, name=worker.name)
+    await _publish(conn, worker, EVENT_CATALOG.worker.left, payload, str(worker.incarnation))
+
+
+async def time_out(conn: Connection, row: Record) -> None:
+    """Has the jobs of a worker looked after that was taken off line; `row` is its row and `gone_at`."""
+    worker = _worker(row)
+    await nudges.nudge_for_worker(conn, worker.worker_id)
+    payload = WorkerTimedOut(worker_id=worker.worker_id, name=worker.name)
+    ordinal = f"{worker.incarnation}/{row['gone_at'].isoformat()}"
+    await _publish(conn, worker, EVENT_CATALOG.worker.timed_out, payload, ordinal)
+
+
+async def _publish_joined(conn: Connection, worker: Worker) -> None:
+    payload = WorkerJoined(worker_id=worker.worker_id, name=worker.name, toolsets=tuple(worker.toolsets))
+    await _publish(conn, worker, EVENT_CATALOG.worker.joined, payload, str(worker.incarnation))
+
+
+async def _publish(
+    conn: Connection, worker: Worker, leaf: Leaf[PayloadT], payload: PayloadT, ordinal: str
+) -> None:
+    """A shared worker has no workspace, and what belongs to none is not on the bus."""
+    if worker.workspace_id is None:
+        return
+    event = envelope(leaf, payload, workspace_id=worker.workspace_id, subject=worker.subject, ordinal=ordinal)
+    await outbox.insert(conn, [event])
+
+
+def _worker_id(presented: str) -> UUID | None:
+    form = _TOKEN.match(presented)
+    return UUID(form[1]) if form else None
+
+
+def _checked(row: Record | None, presented: str, pepper: bytes) -> Worker:
+    # Compared even when nothing was found: the time of the answer must not tell which workers exist.
+    stored: bytes = row["token_digest"] if row is not None else bytes(32)
+    if not hmac.compare_digest(digest(presented, pepper), stored) or row is None:
+        raise Unauthenticated("the worker token is not valid", code="worker.token")
+    if row["status"] == "revoked":
+        raise Unauthenticated("the worker was revoked", code="worker.revoked")
+    return _worker(row)
+
+
+def _worker(row: Record) -> Worker:
+    return Worker(
+        worker_id=row["id"],
+        workspace_id=row["workspace_id"],
+        network_id=row["network_id"],
+        name=row["name"],
+        toolsets=row["toolsets"],
+        slots=row["slots"],
+        incarnation=row["incarnation"],
+        status=row["status"],
+    )

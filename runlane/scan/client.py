@@ -1,0 +1,202 @@
+"""The worker's side of the API: every call it makes, as typed functions.
+
+Calls raise the error tree of `runlane.errors`: Refused kinds say that the same call will never go through,
+Unavailable that it may later. Every call is safe to repeat: claims carry a key, results name their attempt.
+"""
+
+import asyncio
+import base64
+import hashlib
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from typing import Final, Self, TypeVar
+
+import httpx2
+import orjson
+
+from runlane import names
+from runlane.errors import (
+    Conflict,
+    Defect,
+    Forbidden,
+    Invalid,
+    NotFound,
+    Refused,
+    TooLarge,
+    Unauthenticated,
+    Unavailable,
+)
+from runlane.scan import wire
+
+AnswerT = TypeVar("AnswerT")
+
+_PREFIX: Final = "/v1/worker"
+_TIMEOUT: Final = httpx2.Timeout(15.0, connect=5.0)
+_UPLOAD_TIMEOUT: Final = httpx2.Timeout(120.0, connect=5.0)
+_STREAM_SILENCE_S: Final = 8.0
+"""The API says something every 2 s; a stream silent for longer is broken."""
+
+_MAX_STREAM_LINE: Final = 65_536
+_BACKOFF_FIRST_S: Final = 0.1
+_BACKOFF_MOST_S: Final = 5.0
+
+_REFUSALS: Final[Mapping[int, type[Refused]]] = {
+    401: Unauthenticated,
+    403: Forbidden,
+    404: NotFound,
+    409: Conflict,
+    413: TooLarge,
+    422: Invalid,
+}
+_TRY_AGAIN: Final = frozenset({408, 425, 429})
+
+
+class WorkerApi:
+    """One connection pool to the API and, for uploads, one to the bucket."""
+
+    def __init__(self, base_url: str) -> None:
+        limits = httpx2.Limits(max_connections=32, max_keepalive_connections=16, keepalive_expiry=4.0)
+        self._http = httpx2.AsyncClient(base_url=base_url, timeout=_TIMEOUT, trust_env=False, limits=limits)
+        self._bucket = httpx2.AsyncClient(timeout=_UPLOAD_TIMEOUT, trust_env=False)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._http.aclose()
+        await self._bucket.aclose()
+
+    async def join(self, request: wire.JoinRequest, credential: str) -> wire.Joined:
+        """Joins with the enrolment key or the worker's own token; later calls are made as that worker."""
+        body = {
+            "name": request.name,
+            "toolsets": list(request.toolsets),
+            "slots": dict(request.slots),
+            "version": request.version,
+            "protocol": request.protocol,
+            "incarnation": request.incarnation,
+        }
+        self._http.headers["Authorization"] = f"Bearer {credential}"
+        joined = wire.read_joined(await self._post("/join", body))
+        self._http.headers["Authorization"] = f"Bearer {joined.token or credential}"
+        self._http.headers[names.WORKER_INCARNATION_HEADER] = request.incarnation
+        return joined
+
+    async def heartbeat(
+        self, slots_free: Mapping[str, int], running: Sequence[tuple[str, int]]
+    ) -> tuple[tuple[str, int], ...]:
+        """Says what runs here; returns those jobs, with attempts, that are no longer this worker's."""
+        pairs = [{"job_id": job_id, "attempt": attempt} for job_id, attempt in running]
+        return wire.read_cancels(
+            await self._post("/heartbeat", {"slots_free": dict(slots_free), "running": pairs})
+        )
+
+    async def claim(self, dispatch_id: str, claim_key: str, slots: int) -> wire.Claimed:
+        """Takes up to `slots` jobs of a dispatch; the same key gets the same answer."""
+        body = {"dispatch_id": dispatch_id, "claim_key": claim_key, "slots": slots}
+        return wire.read_claimed(await self._post("/claims", body))
+
+    async def results(self, header: Mapping[str, object], body: bytes | None) -> wire.StageAnswer:
+        """Delivers results; `header` has all but the body."""
+        encoded = base64.b64encode(body).decode() if body is not None else None
+        return wire.read_stage_answer(await self._post("/results", {**header, "body": encoded}))
+
+    async def upload(self, dispatch_id: str, body: bytes) -> wire.StagedObject:
+        """Uploads a result to the bucket, at a key that the API names for this one call."""
+        sha256 = hashlib.sha256(body).hexdigest()
+        request = {"dispatch_id": dispatch_id, "size": len(body), "sha256": sha256}
+        slot = wire.read_upload_slot(await self._post("/uploads", request))
+        try:
+            answer = await self._bucket.put(slot.url, content=body)
+        except httpx2.TransportError as error:
+            raise Unavailable(f"the bucket does not answer: {error!r}") from error
+        if not answer.is_success:
+            # A signature that has expired meanwhile is renewed by the next try: it asks for a new URL.
+            raise Unavailable(f"the bucket answered {answer.status_code}")
+        return wire.StagedObject(slot.key, len(body), sha256)
+
+    async def leave(self) -> None:
+        """Says that this incarnation ends: what it still holds may be given to others at once."""
+        await self._post("/leave", {})
+
+    async def stream(self) -> AsyncIterator[Mapping[str, object]]:
+        """Control messages from the API until the stream ends.
+
+        Raises:
+            Unavailable: it broke or fell silent.
+        """
+        timeout = httpx2.Timeout(_STREAM_SILENCE_S, connect=5.0)
+        try:
+            async with self._http.stream("GET", f"{_PREFIX}/stream", timeout=timeout) as answer:
+                if not answer.is_success:
+                    await answer.aread()
+                    raise _error(answer)
+                rest = b""
+                async for chunk in answer.aiter_raw():
+                    *lines, rest = (rest + chunk).split(b"\n")
+                    if len(rest) > _MAX_STREAM_LINE:
+                        raise Unavailable("a line of the control stream does not end")
+                    for line in lines:
+                        yield _object(line)
+        except httpx2.TransportError as error:
+            raise Unavailable(f"the control stream broke: {error!r}") from error
+
+    async def _post(self, path: str, body: Mapping[str, object]) -> Mapping[str, object]:
+        content = orjson.dumps(body)
+        headers = {"Content-Type": "application/json"}
+        try:
+            answer = await self._http.post(f"{_PREFIX}{path}", content=content, headers=headers)
+        except httpx2.TransportError as error:
+            raise Unavailable(f"the API does not answer: {error!r}") from error
+        if not answer.is_success:
+            raise _error(answer)
+        return _object(answer.content) if answer.content else {}
+
+
+async def until_answered(call: Callable[[], Awaitable[AnswerT]], patience_s: float) -> AnswerT:
+    """Makes a call again while the answer is Unavailable, with growing pauses.
+
+    Raises:
+        Unavailable: `patience_s` is over.
+        Refused: the API said no.
+    """
+    deadline = asyncio.get_running_loop().time() + patience_s
+    tries = 0
+    while True:
+        try:
+            return await call()
+        except Unavailable:
+            pause = backoff_s(tries)
+            if asyncio.get_running_loop().time() + pause > deadline:
+                raise
+            tries += 1
+            await asyncio.sleep(pause)
+
+
+def backoff_s(tries: int, most_s: float = _BACKOFF_MOST_S) -> float:
+    """Pause before the next try: 0.1 s doubled each time up to `most_s`, spread by half."""
+    pause = min(_BACKOFF_FIRST_S * 2.0 ** min(tries, 16), most_s)
+    return pause * random.uniform(0.5, 1.0)  # noqa: S311 spreads load, guards nothing
+
+
+def _object(text: bytes) -> Mapping[str, object]:
+    try:
+        value: object = orjson.loads(text)
+    except orjson.JSONDecodeError as error:
+        raise Unavailable("the API answered something that is no JSON") from error
+    if not isinstance(value, dict):
+        raise Defect("the API answered something that is no object")
+    return value
+
+
+def _error(answer: httpx2.Response) -> Refused | Unavailable:
+    try:
+        problem: object = orjson.loads(answer.content)
+    except orjson.JSONDecodeError:
+        problem = {}
+    fields = problem if isinstance(problem, dict) else {}
+    detail = str(fields.get("detail") or f"the API answered {answer.status_code}")
+    code = str(fields["code"]) if "code" in fields else None
+    if answer.status_code >= 500 or answer.status_code in _TRY_AGAIN:
+        return Unavailable(detail, code=code)
+    return _REFUSALS.get(answer.status_code, Refused)(detail, code=code)

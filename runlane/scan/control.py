@@ -1,0 +1,77 @@
+"""What the API tells a worker between claims: the control stream, and the heartbeat as its fallback."""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import structlog
+
+from runlane.errors import Unavailable
+from runlane.scan.board import Board
+from runlane.scan.client import WorkerApi, backoff_s
+
+log = structlog.get_logger(__name__)
+
+_RECONNECT_MOST_S: Final = 1.0
+"""The API takes a stream that stays away for longer than its grace as the death of the worker."""
+
+
+@dataclass(frozen=True, slots=True)
+class Control:
+    """The ends that control connects. Both loops run until cancelled or until the API ends the worker."""
+
+    api: WorkerApi
+    board: Board
+    slots: Mapping[str, int]
+    on_drain: Callable[[], None]
+    """Called when the API asks the worker to finish and leave."""
+    is_draining: Callable[[], bool]
+
+    async def follow_stream(self) -> None:
+        """Keeps the control stream open: presence up, cancels and drain down.
+
+        Raises:
+            Refused: this incarnation is not, or no longer, the worker.
+        """
+        tries = 0
+        while True:
+            try:
+                async for message in self.api.stream():
+                    tries = 0
+                    self._obey(message)
+                log.info("control_stream_ended")
+            except Unavailable as error:
+                log.warning("control_stream_broken", detail=error.detail, tries=tries)
+            await asyncio.sleep(backoff_s(tries, _RECONNECT_MOST_S))
+            tries += 1
+
+    async def beat(self, every_s: float) -> None:
+        """Sends heartbeats; drops jobs that the API says are not this worker's: hints may have been lost.
+
+        Raises:
+            Refused: this incarnation is not, or no longer, the worker.
+        """
+        while True:
+            try:
+                await self.beat_once()
+            except Unavailable as error:
+                log.warning("heartbeat_failed", detail=error.detail)
+            await asyncio.sleep(every_s)
+
+    async def beat_once(self) -> None:
+        """Sends one heartbeat."""
+        free = {} if self.is_draining() else dict(self.slots)
+        for job_id, attempt in await self.api.heartbeat(free, self.board.running()):
+            self.board.cancel_job(job_id, attempt)
+
+    def _obey(self, message: Mapping[str, object]) -> None:
+        match message:
+            case {"cancel_job": str(job_id), "attempt": int(attempt)}:
+                self.board.cancel_job(job_id, attempt)
+            case {"cancel_run": str(run_id)}:
+                self.board.cancel_run(run_id)
+            case {"drain": True}:
+                self.on_drain()
+            case _:
+                pass  # hello, ping, and whatever a newer API says
