@@ -52,6 +52,7 @@ def _lifespan(settings: Settings) -> Callable[[FastAPI], AbstractAsyncContextMan
             app.state.settings = settings
             app.state.system_pool = resources.system_pool
             app.state.storage = resources.storage
+            app.state.control = resources.control
             yield
 
     return lifespan

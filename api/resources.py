@@ -8,11 +8,14 @@ from typing import Final
 from sqlalchemy.ext.asyncio import AsyncEngine
 from temporalio.client import Client
 
+from api.control import ControlHub
+from api.starter import Starter
 from runlane.db.engine import open_engine
 from runlane.db.keys import check_pepper
 from runlane.db.pool import Pool, open_pool
 from runlane.settings import Settings
 from runlane.storage import Storage, StorageConfig
+from workflows.dispatching import Limits
 
 ENGINE_SIZE: Final = 10
 SYSTEM_POOL_SIZE: Final = 10
@@ -30,6 +33,8 @@ class Resources:
     storage: Storage
     temporal: Client
     """Connects when first used: the API serves while Temporal is away."""
+    starter: Starter
+    control: ControlHub
     pepper: bytes
 
 
@@ -50,8 +55,17 @@ async def open_resources(settings: Settings) -> AsyncIterator[Resources]:
         temporal = await Client.connect(
             settings.temporal_address, namespace=settings.temporal_namespace, lazy=True
         )
+        starter = Starter(temporal, pool, _limits(settings))
+        stack.push_async_callback(starter.close)
+        control = ControlHub(pool, grace_s=settings.worker_grace_s)
+        await control.start()
+        stack.push_async_callback(control.close)
         storage = Storage(_storage_config(settings))
-        yield Resources(settings, engine, pool, storage, temporal, pepper)
+        yield Resources(settings, engine, pool, storage, temporal, starter, control, pepper)
+
+
+def _limits(settings: Settings) -> Limits:
+    return Limits(settings.dispatch_window, settings.dispatch_budget, settings.open_shards)
 
 
 def _storage_config(settings: Settings) -> StorageConfig:

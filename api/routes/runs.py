@@ -3,10 +3,10 @@
 from typing import Annotated
 from uuid import UUID
 
-from fastapi import APIRouter, Depends, Path, Query, Response
+from fastapi import APIRouter, BackgroundTasks, Depends, Path, Query, Response
 from pydantic import Field
 
-from api.deps import IdempotencyKey, PageQuery, ReadRuns, WriteRuns, no_query
+from api.deps import IdempotencyKey, Opened, PageQuery, ReadRuns, WriteRuns, no_query
 from api.problems import problems
 from api.schemas import CancelRun, NewRun, PageOf, Run, RunCancelled, RunDetail, RunRef
 from runlane.db.cancel import cancel_run
@@ -16,6 +16,7 @@ from runlane.db.queries import get_run, list_runs
 from runlane.db.run_requests import ROUTE, RunRequest, accept_run, resume_run
 from runlane.errors import Conflict, NotFound
 from runlane.jobs import RunStatus
+from workflows.starting import RunToStart
 
 router = APIRouter(prefix="/runs", tags=["runs"])
 
@@ -36,13 +37,23 @@ async def index(access: ReadRuns, query: Annotated[RunQuery, Query()]) -> PageOf
 
 
 @router.post("", status_code=202, dependencies=[Depends(no_query)], responses=problems(NotFound, Conflict))
-async def start(access: WriteRuns, body: NewRun, response: Response, key: IdempotencyKey = None) -> RunRef:
+async def start(
+    access: WriteRuns,
+    body: NewRun,
+    response: Response,
+    background: BackgroundTasks,
+    opened: Opened,
+    key: IdempotencyKey = None,
+) -> RunRef:
     """Accepts a run: its rows are written when this answers. `Location` is where to watch it."""
     accepted = await accept_run(driver(access.conn), _request(access, body), _key(access, body, key))
     ref = RunRef.model_validate(accepted.answer.response)
-    response.headers["Location"] = f"/v1/runs/{ref.run_id}"
-    if accepted.is_repeated:
+    if (run := accepted.written) is None:
         response.headers["Idempotency-Replayed"] = "true"
+    else:
+        to_start = RunToStart(ref.run_id, run.workspace_id, run.name, run.kind)
+        background.add_task(opened.starter.start_soon, to_start)  # runs after the commit
+    response.headers["Location"] = f"/v1/runs/{ref.run_id}"
     return ref
 
 

@@ -15,8 +15,11 @@ from enum import StrEnum
 from typing import Final
 from uuid import UUID
 
+from runlane.db import outbox
 from runlane.db.pool import Connection
 from runlane.errors import Forbidden, Invalid, Unauthenticated
+from runlane.events import EVENT_CATALOG, envelope
+from runlane.events.payloads import ApiKeyCreated, ApiKeyRevoked
 
 _PREFIX_LENGTH: Final = 12
 _ALPHABET: Final = "abcdefghijkmnpqrstuvwxyz23456789"
@@ -101,7 +104,9 @@ def check_pepper(pepper: str) -> bytes:
 
 
 async def create_key(conn: Connection, key: NewKey, pepper: bytes) -> CreatedKey:
-    """Makes a key and stores its digest. A repeated call makes another key.
+    """Makes a key, stores its digest and says so on the bus; call it inside a transaction.
+
+    A repeated call makes another key. A platform key is not on the bus: events belong to a workspace.
 
     Raises:
         Invalid: an unknown scope (`key.unknown_scope`).
@@ -125,6 +130,15 @@ async def create_key(conn: Connection, key: NewKey, pepper: bytes) -> CreatedKey
         sorted(set(key.scopes)),
         key.expires_at,
     )
+    if key.workspace_id is not None:
+        payload = ApiKeyCreated(key_id=key_id, name=key.name, scopes=tuple(sorted(set(key.scopes))))
+        created = envelope(
+            EVENT_CATALOG.api_key.created,
+            payload,
+            workspace_id=key.workspace_id,
+            subject=f"api_key/{key_id}",
+        )
+        await outbox.insert(conn, [created])
     return CreatedKey(key_id, plaintext)
 
 
@@ -155,12 +169,20 @@ async def authenticate(conn: Connection, presented: str, pepper: bytes) -> Princ
 
 
 async def revoke_key(conn: Connection, key_id: UUID) -> bool:
-    """Makes a key invalid from now on; False if it was not valid before."""
-    done = await conn.fetchval(
+    """Makes a key invalid from now on; False if it was not valid before. Call it inside a transaction."""
+    row = await conn.fetchrow(
         """
         UPDATE api_keys SET revoked_at = clock_timestamp()
-        WHERE id = $1 AND revoked_at IS NULL RETURNING id
+        WHERE id = $1 AND revoked_at IS NULL RETURNING workspace_id, name
         """,
         key_id,
     )
-    return done is not None
+    if row is not None and row["workspace_id"] is not None:
+        revoked = envelope(
+            EVENT_CATALOG.api_key.revoked,
+            ApiKeyRevoked(key_id=key_id, name=row["name"]),
+            workspace_id=row["workspace_id"],
+            subject=f"api_key/{key_id}",
+        )
+        await outbox.insert(conn, [revoked])
+    return row is not None

@@ -32,10 +32,10 @@ class RunRequest:
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
-    """The answer, and whether it was given before."""
+    """The answer, and the run that was written for it; None when the answer was given before."""
 
     answer: Answer
-    is_repeated: bool
+    written: StartRun | None
 
 
 async def accept_run(conn: Connection, request: RunRequest, key: IdempotentRequest | None) -> Accepted:
@@ -47,7 +47,7 @@ async def accept_run(conn: Connection, request: RunRequest, key: IdempotentReque
         InFlight: the same request is being worked on.
     """
     if key is not None and (answer := await idempotency.begin(conn, key)):
-        return Accepted(answer, is_repeated=True)
+        return Accepted(answer, written=None)
     definition = find_definition(request.definition).with_config(request.config)
     start = StartRun(
         workspace_id=request.workspace_id,
@@ -61,7 +61,7 @@ async def accept_run(conn: Connection, request: RunRequest, key: IdempotentReque
     answer = Answer(ACCEPTED, {"run_id": str(started.run_id), "status": str(RunStatus.ACCEPTED)})
     if key is not None:
         await idempotency.finish(conn, key, answer)
-    return Accepted(answer, is_repeated=False)
+    return Accepted(answer, written=start)
 
 
 def find_definition(source: str | Mapping[str, object]) -> Definition:
