@@ -204,10 +204,10 @@ _StrictLoader.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _m
 
 
 def _load(source: bytes | str) -> Mapping[str, object]:
-    text = source.decode(errors="strict") if isinstance(source, bytes) else source
-    if len(text) > MAX_SOURCE_BYTES:
+    if len(source) > MAX_SOURCE_BYTES:
         raise _malformed(f"a definition is at most {MAX_SOURCE_BYTES} bytes")
     try:
+        text = source.decode() if isinstance(source, bytes) else source
         if text.lstrip().startswith("{"):
             document = orjson.loads(text)
         else:

@@ -52,7 +52,7 @@ SET LOCAL TIME ZONE 'UTC';
 SELECT runlane_ensure_outbox_partitions(7);
 
 CREATE TABLE bus_state (
-  only boolean PRIMARY KEY DEFAULT true CHECK (only),
+  singleton boolean PRIMARY KEY DEFAULT true CHECK (singleton),
   last_seq bigint NOT NULL DEFAULT 0,
   epoch integer NOT NULL DEFAULT 0,
   base_seq bigint NOT NULL DEFAULT 1,

@@ -14,7 +14,7 @@ from runlane.db.guards import job_may, run_may, step_may
 from runlane.db.pool import Connection, Record
 from runlane.errors import Conflict, NotFound
 from runlane.events import EVENT_CATALOG, Envelope, envelope, scrub_text
-from runlane.events.payloads import JobCancelled, RunEnded
+from runlane.events.payloads import JobCancelled, RunPayload
 from runlane.jobs import JOBS, RUNS, STEPS, JobVerb, RunVerb, StepVerb
 
 CAUSE_RUN = "run"
@@ -86,7 +86,9 @@ async def cancel_run(
     await conn.execute(_ATTEMPTS, [row["id"] for row in rows])
     await conn.execute(_STEPS, run_id)
     await conn.execute(_CLOSE, run_id)
-    await outbox.insert(conn, [*_job_events(run_id, rows, clean_reason), _run_event(run, workspace_id, reason)])
+    await outbox.insert(
+        conn, [*_job_events(run_id, rows, clean_reason), _run_event(run, workspace_id, reason)]
+    )
     message = orjson.dumps({"kind": "cancel_run", "run": str(run_id)}).decode()
     await conn.execute("SELECT pg_notify($1, $2)", names.CONTROL_CHANNEL, message)
     return CancelResult(run_id, len(rows))
@@ -115,7 +117,7 @@ def _job_events(run_id: UUID, rows: list[Record], reason: str | None) -> list[En
 def _run_event(run: Record, workspace_id: UUID, reason: str | None) -> Envelope:
     return envelope(
         EVENT_CATALOG.workflow.run.cancelled,
-        RunEnded(run_id=run["id"], name=run["name"], kind=run["kind"], reason=reason),
+        RunPayload(run_id=run["id"], name=run["name"], kind=run["kind"], reason=reason),
         workspace_id=workspace_id,
         subject=names.run_subject(run["id"]),
     )

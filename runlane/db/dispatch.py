@@ -7,6 +7,7 @@ run and the call's number: repeated after a lost reply, it answers what it answe
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Final
 from uuid import UUID
 
 from runlane import names
@@ -14,6 +15,9 @@ from runlane.db.guards import LIVE_JOB
 from runlane.db.pool import Connection, Record
 from runlane.definitions import limits_of
 from runlane.runs import BATCHES_PER_SLOT, LARGE_STEP, batch_size
+
+PAUSED_LOOK_S: Final = 60.0
+"""A paused step is looked at again after this, should the nudge of the resume be lost."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +39,7 @@ class Dispatch:
 
     dispatch_id: UUID
     step_id: str
+    tool_id: str
     task_queue: str
     priority: int
     size: int
@@ -63,9 +68,11 @@ class Batches:
 
 
 _REPEATED = """
-SELECT id, step_id, task_queue, priority, size FROM dispatches
-WHERE workflow_run_id = $1 AND call_number = $2
-ORDER BY id
+SELECT d.id, d.step_id, s.tool_id, d.task_queue, d.priority, d.size
+FROM dispatches d
+JOIN run_steps s ON s.run_id = d.run_id AND s.step_id = d.step_id
+WHERE d.workflow_run_id = $1 AND d.call_number = $2
+ORDER BY d.id
 """
 
 _STEP = """
@@ -164,7 +171,7 @@ async def next_batches(conn: Connection, call: NextBatches) -> Batches:
 
 
 def _dispatch(row: Record) -> Dispatch:
-    return Dispatch(row["id"], row["step_id"], row["task_queue"], row["priority"], row["size"])
+    return Dispatch(*row)
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,7 +207,9 @@ class _Taker:
         self._conn = conn
         self._call = call
         self._step_id = step_id
+        self._tool_id: str = step["tool_id"]
         self._toolset: str = step["toolset"]
+        self._is_paused: bool = step["is_paused"]
         self._allow_shared: bool = step["allow_shared"]
         self._limits = limits_of(step["tool_id"])
 
@@ -233,7 +242,7 @@ class _Taker:
         ids = [row[0] for row in await self._conn.fetch(_IDS, len(groups))]
         queues = [routes.of(group[0]["network_id"])[0] for group in groups]
         dispatches = [
-            Dispatch(dispatch_id, self._step_id, queue, group[0]["priority"], len(group))
+            Dispatch(dispatch_id, self._step_id, self._tool_id, queue, group[0]["priority"], len(group))
             for dispatch_id, queue, group in zip(ids, queues, groups, strict=True)
         ]
         await self._conn.execute(
@@ -260,6 +269,8 @@ class _Taker:
         is_live = taken.rows > 0 or bool(await self._conn.fetchval(_LIVE, run_id, self._step_id))
         if not is_live:
             return StepWork(self._step_id, is_live=False)
+        if self._is_paused:
+            return StepWork(self._step_id, is_live=True, next_due_s=PAUSED_LOOK_S)
         next_due_s = await self._conn.fetchval(_NEXT_DUE, run_id, self._step_id)
         has_more = room == 0 and next_due_s is not None and next_due_s <= 0
         return StepWork(self._step_id, is_live, has_more, None if has_more else next_due_s)

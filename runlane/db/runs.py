@@ -9,7 +9,7 @@ from runlane.db.guards import job_may, run_may, step_may
 from runlane.db.pool import Connection, Record
 from runlane.errors import NotFound
 from runlane.events import EVENT_CATALOG, Envelope, envelope
-from runlane.events.payloads import JobSkipped, RunEnded, RunStarted, StepEnded
+from runlane.events.payloads import JobSkipped, RunPayload, StepPayload
 from runlane.jobs import JOBS, RUNS, STEPS, JobVerb, RunStatus, RunVerb, StepStatus, StepVerb
 from runlane.runs import Step, StepCounts, step_verb
 
@@ -22,6 +22,7 @@ class RunRead:
     workspace_id: UUID
     name: str
     status: RunStatus
+    is_closed: bool
     steps: list[Step] = field(default_factory=list)
     orphans: list[UUID] = field(default_factory=list)
     """Dispatches with jobs in progress that nobody waits for any more."""
@@ -163,13 +164,14 @@ async def _read(conn: Connection, run_id: UUID, orphans: list[UUID]) -> RunRead:
         )
         for row in await conn.fetch(_STEPS, run_id)
     ]
-    return RunRead(run_id, run["workspace_id"], run["name"], RunStatus(run["status"]), steps, orphans)
+    status = RunStatus(run["status"])
+    return RunRead(run_id, run["workspace_id"], run["name"], status, status in RUNS.terminal, steps, orphans)
 
 
 def _run_started(run_id: UUID, row: Record) -> Envelope:
     return envelope(
         EVENT_CATALOG.workflow.run.started,
-        RunStarted(run_id=run_id, name=row["name"], kind=row["kind"]),
+        RunPayload(run_id=run_id, name=row["name"], kind=row["kind"], reason=None),
         workspace_id=row["workspace_id"],
         subject=names.run_subject(run_id),
     )
@@ -197,13 +199,11 @@ async def close_step(conn: Connection, run_id: UUID, step_id: str) -> StepStatus
     return status
 
 
-def _step_ended(
-    run_id: UUID, step: Step, workspace_id: UUID, counts: StepCounts, verb: StepVerb
-) -> Envelope:
+def _step_ended(run_id: UUID, step: Step, workspace_id: UUID, counts: StepCounts, verb: StepVerb) -> Envelope:
     leaves = EVENT_CATALOG.workflow.step
     return envelope(
         leaves.completed if verb is StepVerb.COMPLETE else leaves.failed,
-        StepEnded(
+        StepPayload(
             run_id=run_id,
             step_id=step.step_id,
             tool_id=step.tool_id,
@@ -245,7 +245,7 @@ async def close_run(conn: Connection, run_id: UUID, verb: RunVerb) -> RunStatus:
         leaves = EVENT_CATALOG.workflow.run
         ended = envelope(
             leaves.completed if verb is RunVerb.COMPLETE else leaves.failed,
-            RunEnded(run_id=run_id, name=row["name"], kind=row["kind"], reason=None),
+            RunPayload(run_id=run_id, name=row["name"], kind=row["kind"], reason=None),
             workspace_id=row["workspace_id"],
             subject=names.run_subject(run_id),
         )

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from uuid import UUID
 
+from runlane import names
 from runlane.db import admit
 from runlane.db.inventory import ensure_primary_assets
 from runlane.db.nudges import COMMANDS_CHANNEL
@@ -11,7 +12,6 @@ from runlane.db.pool import Connection
 from runlane.definitions import Definition
 from runlane.errors import Invalid, NotFound
 from runlane.jobs import Priority
-from runlane import names
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,1 @@
+"""Activities of the core and result workers: the effects that workflows order."""

@@ -1,0 +1,250 @@
+"""The merge: settles batches that have ended. Runs on the queue `job-result`, in a process of its own.
+
+Parsing never delays a workflow task, and one merge of a run (or shard) is in flight at a time: what ends
+meanwhile is the next group.
+"""
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Final
+from uuid import UUID
+
+import asyncpg
+import orjson
+import structlog
+from temporalio import activity
+from temporalio.exceptions import ApplicationError
+
+from activities.verdicts import events_of
+from runlane.db import inventory, outbox, settle
+from runlane.db.inventory import Merged, MergeJob
+from runlane.db.pool import Connection, Pool
+from runlane.db.settle import Attempt, Decision, Ending, StagedBody
+from runlane.errors import RunlaneError
+from runlane.events import Envelope
+from runlane.jobs import Outcome
+from runlane.storage import CorruptObject, Storage
+from runlane.tools import Category, Parsed, parse_records
+
+log = structlog.get_logger(__name__)
+
+LARGE_BODY_BYTES: Final = 256 * 1024
+"""A staged body above this is parsed in a thread, so that heartbeats go on."""
+
+RETRY_MERGE_S: Final = 1.0
+"""Back-off before a failed merge is tried again; doubled each time."""
+
+
+@dataclass
+class EndedBatch:
+    """A batch whose activity has ended, or that nobody waits for any more."""
+
+    dispatch_id: str
+    ending: str = Ending.ENDED
+
+
+@dataclass
+class SettleInput:
+    """Batches to settle together: one transaction."""
+
+    batches: list[EndedBatch] = field(default_factory=list)
+
+
+@dataclass
+class SettleResult:
+    """Batches with members whose merge failed and is to be tried again after `delay_s`."""
+
+    again: list[EndedBatch] = field(default_factory=list)
+    delay_s: float = 0.0
+    jobs: int = 0
+
+
+RawRecords = Mapping[tuple[UUID, int], list[object]]
+
+
+class ResultActivities:
+    """Activities of the result worker."""
+
+    def __init__(self, pool: Pool, storage: Storage) -> None:
+        self._pool = pool
+        self._storage = storage
+
+    @activity.defn
+    async def settle_batches(self, request: SettleInput) -> SettleResult:
+        """Merges what was staged for these batches, writes the verdicts and releases what was not staged.
+
+        Idempotent: only jobs still in progress at the attempt that was read are touched, so a second run after
+        a lost reply finds nothing to do. A server that does not answer is retried without limit and counts
+        nowhere; a merge that fails on its data counts on the attempt, three times at most.
+        """
+        try:
+            return await self._settle(request)
+        except (OSError, asyncpg.PostgresConnectionError, asyncpg.InterfaceError) as error:
+            raise ApplicationError(str(error), type="unavailable") from error
+        except RunlaneError as error:
+            raise ApplicationError(
+                error.detail, type=error.code, non_retryable=not error.retryable
+            ) from error
+
+    async def _settle(self, request: SettleInput) -> SettleResult:
+        endings = {UUID(batch.dispatch_id): Ending(batch.ending) for batch in request.batches}
+        async with self._pool.acquire() as conn:
+            attempts = await settle.attempts_of(conn, list(endings))
+            bodies = await settle.bodies_of(conn, attempts)
+        raws, corrupt = await self._records(bodies)
+        async with self._pool.acquire() as conn, conn.transaction():
+            locked = await settle.lock(conn, attempts)
+            merge = _Merge(conn, raws, corrupt)
+            decisions = await merge.decide_all(locked, endings)
+            await settle.write(conn, decisions)
+            await outbox.insert(conn, [*merge.envelopes, *events_of(decisions, datetime.now(UTC))])
+            again = {attempt.dispatch_id for attempt in merge.failed}
+            for is_lost in (False, True):
+                closed = [i for i, e in endings.items() if i not in again and (e is Ending.LOST) is is_lost]
+                if closed:
+                    await settle.close(conn, closed, is_lost=is_lost)
+            keys = await settle.discard_results(conn, [body.result_id for body in bodies])
+        await self._storage.discard(keys)
+        unlocked = {a.dispatch_id for a in attempts if a.staged is None} - {a.dispatch_id for a in locked}
+        late = unlocked - again
+        return _result(endings, again, late, merge, len(decisions))
+
+    async def _records(self, bodies: Sequence[StagedBody]) -> tuple[RawRecords, dict[UUID, str]]:
+        raws: dict[tuple[UUID, int], list[object]] = {}
+        corrupt: dict[UUID, str] = {}
+        for staged in bodies:
+            try:
+                body = await self._load(staged)
+                if len(body) > LARGE_BODY_BYTES:
+                    raws.update(await asyncio.to_thread(_split, body))
+                else:
+                    raws.update(_split(body))
+            except (CorruptObject, ValueError, KeyError, TypeError) as error:
+                corrupt[staged.result_id] = f"staged result cannot be read: {error}"
+        return raws, corrupt
+
+    async def _load(self, staged: StagedBody) -> bytes:
+        if staged.object_key is None:
+            return staged.body or b""
+        return await self._storage.load(staged.object_key, size_bytes=staged.size_bytes, sha256=staged.sha256)
+
+
+def _split(body: bytes) -> dict[tuple[UUID, int], list[object]]:
+    """Raw records by job and attempt."""
+    lines = (orjson.loads(line) for line in body.splitlines() if line.strip())
+    return {(UUID(line["job"]), int(line["attempt"])): list(line["records"]) for line in lines}
+
+
+def _result(
+    endings: Mapping[UUID, Ending], again: set[UUID], late: set[UUID], merge: "_Merge", jobs: int
+) -> SettleResult:
+    tries = max((attempt.merge_failures for attempt in merge.failed), default=0)
+    return SettleResult(
+        again=[EndedBatch(str(i), endings[i]) for i in sorted(again | late)],
+        delay_s=RETRY_MERGE_S * 2**tries if again else 0.0,
+        jobs=jobs,
+    )
+
+
+class _Merge:
+    """One settle transaction: merges records category by category and decides each attempt."""
+
+    def __init__(self, conn: Connection, raws: RawRecords, corrupt: Mapping[UUID, str]) -> None:
+        self._conn = conn
+        self._raws = raws
+        self._corrupt = corrupt
+        self.envelopes: list[Envelope] = []
+        self.failed: list[Attempt] = []
+
+    async def decide_all(self, attempts: Sequence[Attempt], endings: Mapping[UUID, Ending]) -> list[Decision]:
+        decisions: list[Decision] = []
+        to_merge: dict[str, list[Attempt]] = defaultdict(list)
+        for attempt in attempts:
+            if attempt.staged is Outcome.COMPLETED:
+                to_merge[attempt.category].append(attempt)
+            elif attempt.staged is not None:
+                decision = settle.decide(attempt, attempt.staged, attempt.error or attempt.staged)
+                decisions.append(self._with_partial(decision))
+            else:
+                outcome = settle.unstaged_outcome(endings[attempt.dispatch_id])
+                decisions.append(settle.decide(attempt, outcome))
+        for category, members in sorted(to_merge.items()):
+            decisions += await self._merge_category(Category(category), members)
+        return decisions
+
+    def _with_partial(self, decision: Decision) -> Decision:
+        raws = self._raws.get((decision.attempt.job_id, decision.attempt.attempt))
+        if not raws:
+            return decision
+        partial = orjson.dumps(raws[:100]).decode()
+        return Decision(decision.attempt, decision.outcome, decision.verdict, decision.error, partial)
+
+    async def _merge_category(self, category: Category, attempts: Sequence[Attempt]) -> list[Decision]:
+        good = [attempt for attempt in attempts if attempt.result_id not in self._corrupt]
+        bad = {a.job_id: self._corrupt[a.result_id] for a in attempts if a.result_id and a not in good}
+        decisions: list[Decision] = []
+        try:
+            decisions += await self._merge_together(category, good)
+        except (asyncpg.DataError, asyncpg.IntegrityConstraintViolationError, ValueError) as error:
+            log.warning("merge_failed_together", category=category, jobs=len(good), error=str(error)[:200])
+            for attempt in good:
+                try:
+                    decisions += await self._merge_together(category, [attempt])
+                except (asyncpg.DataError, asyncpg.IntegrityConstraintViolationError, ValueError) as alone:
+                    bad[attempt.job_id] = f"merge failed: {type(alone).__name__}"
+        failed = [attempt for attempt in attempts if attempt.job_id in bad]
+        return decisions + await self._count_failures(failed, bad)
+
+    async def _merge_together(self, category: Category, attempts: Sequence[Attempt]) -> list[Decision]:
+        parsed = {a.job_id: parse_records(category, self._of(a)) for a in attempts}
+        if not attempts or category is Category.BENCH:
+            return [_completed(a, parsed[a.job_id], None) for a in attempts]
+        async with self._conn.transaction():
+            jobs = [_merge_job(attempt, parsed[attempt.job_id]) for attempt in attempts]
+            merged = await inventory.merge(self._conn, category, jobs)
+        self.envelopes += merged.envelopes
+        return [_completed(a, parsed[a.job_id], merged) for a in attempts]
+
+    def _of(self, attempt: Attempt) -> Iterable[object]:
+        return self._raws.get((attempt.job_id, attempt.attempt), [])
+
+    async def _count_failures(
+        self, attempts: Sequence[Attempt], reasons: Mapping[UUID, str]
+    ) -> list[Decision]:
+        final = [a for a in attempts if a.merge_failures + 1 >= settle.MAX_MERGE_FAILURES]
+        again = [a for a in attempts if a not in final]
+        if attempts:
+            await settle.count_merge_failure(self._conn, attempts)
+        self.failed += again
+        return [self._with_partial(settle.decide(a, Outcome.MERGE_FAILED, reasons[a.job_id])) for a in final]
+
+
+def _merge_job(attempt: Attempt, parsed: Parsed) -> MergeJob:
+    return MergeJob(
+        job_id=attempt.job_id,
+        attempt=attempt.attempt,
+        workspace_id=attempt.workspace_id,
+        run_id=attempt.run_id,
+        target_id=attempt.target_id,
+        asset_id=attempt.asset_id,
+        service_id=attempt.service_id,
+        tool_id=attempt.tool_id,
+        observed_at=attempt.observed_at,
+        complete=attempt.is_complete,
+        reachable=attempt.is_reachable,
+        coverage=dict(attempt.coverage),
+        records=parsed.records,
+    )
+
+
+def _completed(attempt: Attempt, parsed: Parsed, merged: Merged | None) -> Decision:
+    decision = settle.decide(attempt, Outcome.COMPLETED)
+    summary: dict[str, object] = {"records": len(parsed.records)}
+    if parsed.quarantined:
+        summary |= {"quarantined": parsed.quarantined, "sample": list(parsed.sample)}
+    if merged is not None and (counts := merged.summaries.get(attempt.job_id)):
+        summary |= {"new": counts.new, "updated": counts.updated}
+    return Decision(attempt, decision.outcome, decision.verdict, summary=summary)

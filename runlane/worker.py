@@ -1,0 +1,112 @@
+"""The core worker (workflows and light activities) and the result worker (the merge)."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+from typing import TypeVar
+
+import asyncpg
+import structlog
+from temporalio.client import Client
+from temporalio.service import RPCError
+from temporalio.worker import PollerBehaviorAutoscaling, Worker
+from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
+
+from activities.results import ResultActivities
+from activities.runs import RunActivities
+from runlane import names
+from runlane.db.pool import Pool, open_pool
+from runlane.settings import Settings
+from runlane.storage import Storage, StorageConfig
+from workflows import WORKFLOWS
+
+log = structlog.get_logger(__name__)
+ConnectedT = TypeVar("ConnectedT")
+
+CORE_SLOTS = 32
+RESULT_SLOTS = 8
+POOL_SIZE = 8
+GRACE = timedelta(seconds=10)
+_CONNECT_BACKOFF_S = (0.1, 0.2, 0.5, 1.0, 2.0)
+
+RUNNER = SandboxedWorkflowRunner(
+    restrictions=SandboxRestrictions.default.with_passthrough_modules("runlane", "activities")
+)
+
+
+async def connect_temporal(settings: Settings) -> Client:
+    """Connects to Temporal, waiting for it with back-off as long as it takes."""
+    return await _until_there(
+        "temporal",
+        lambda: Client.connect(settings.temporal_address, namespace=settings.temporal_namespace),
+    )
+
+
+async def connect_database(settings: Settings, name: str) -> Pool:
+    """Opens the system pool, waiting for PostgreSQL with back-off as long as it takes."""
+    return await _until_there(
+        "postgresql", lambda: open_pool(settings.database_system_url, size=POOL_SIZE, name=name)
+    )
+
+
+async def _until_there(server: str, connect: Callable[[], Awaitable[ConnectedT]]) -> ConnectedT:
+    tries = 0
+    while True:
+        try:
+            return await connect()
+        except (OSError, RuntimeError, RPCError, asyncpg.PostgresError) as error:
+            delay = _CONNECT_BACKOFF_S[min(tries, len(_CONNECT_BACKOFF_S) - 1)]
+            log.warning("server_not_there", server=server, error=str(error)[:200], retry_s=delay)
+            tries += 1
+            await asyncio.sleep(delay)
+
+
+async def run_core(settings: Settings, stop: asyncio.Event) -> None:
+    """Serves workflows and run activities until `stop` is set, then drains."""
+    client = await connect_temporal(settings)
+    pool = await connect_database(settings, "runlane-core")
+    activities = RunActivities(pool, heartbeat_s=settings.worker_heartbeat_s)
+    worker = Worker(
+        client,
+        task_queue=names.CORE_QUEUE,
+        workflows=WORKFLOWS,
+        activities=activities.all(),
+        workflow_runner=RUNNER,
+        max_concurrent_activities=CORE_SLOTS,
+        workflow_task_poller_behavior=PollerBehaviorAutoscaling(),
+        graceful_shutdown_timeout=GRACE,
+    )
+    await _serve(worker, pool, stop, "core")
+
+
+async def run_results(settings: Settings, stop: asyncio.Event) -> None:
+    """Serves the merge until `stop` is set, then drains."""
+    client = await connect_temporal(settings)
+    pool = await connect_database(settings, "runlane-results")
+    worker = Worker(
+        client,
+        task_queue=names.RESULT_QUEUE,
+        activities=[ResultActivities(pool, Storage(storage_config(settings))).settle_batches],
+        max_concurrent_activities=RESULT_SLOTS,
+        graceful_shutdown_timeout=GRACE,
+    )
+    await _serve(worker, pool, stop, "results")
+
+
+def storage_config(settings: Settings) -> StorageConfig:
+    """Where the bucket is, from settings."""
+    return StorageConfig(
+        endpoint=settings.s3_endpoint,
+        access_key=settings.s3_access_key.get_secret_value(),
+        secret_key=settings.s3_secret_key.get_secret_value(),
+        region=settings.s3_region,
+        public_url=settings.s3_public_url,
+    )
+
+
+async def _serve(worker: Worker, pool: Pool, stop: asyncio.Event, name: str) -> None:
+    log.info("worker_started", worker=name)
+    async with worker:
+        await stop.wait()
+    await pool.close()
+    log.info("worker_stopped", worker=name)

@@ -1,0 +1,85 @@
+"""Workflow definitions: what is accepted, and that every fault is named."""
+
+import pytest
+
+from runlane.definitions import BUILTIN, MAX_SOURCE_BYTES, parse_definition
+from runlane.errors import Invalid
+
+
+def faults(source: bytes | str | dict[str, object]) -> dict[str, str]:
+    with pytest.raises(Invalid) as caught:
+        parse_definition(source)
+    assert caught.value.code == "definition.invalid"
+    return caught.value.fields or {"": caught.value.detail}
+
+
+def test_yaml_and_json_give_the_same_definition() -> None:
+    text = "name: n\non: request\njobs:\n  a: {run: noop}\n  b: {run: noop, needs: [a], tolerance: 10%}\n"
+    json = '{"name": "n", "jobs": {"a": {"run": "noop"}, "b": {"run": "noop", "needs": ["a"], "tolerance": "10%"}}}'
+
+    assert parse_definition(text) == parse_definition(json)
+
+
+def test_a_frozen_definition_reads_back_as_itself() -> None:
+    definition = BUILTIN["domain_discovery"]
+
+    assert parse_definition(definition.as_json()) == definition
+
+
+def test_all_faults_are_reported_at_once() -> None:
+    found = faults(
+        {
+            "name": "",
+            "extra": 1,
+            "jobs": {"a": {"run": "no-such", "tolerance": "x"}, "B!": {"run": "noop"}, "c": 3},
+        }
+    )
+
+    assert {"name", "extra", "jobs.a.run", "jobs.a.tolerance", "jobs.B!", "jobs.c"} <= found.keys()
+
+
+def test_a_circle_of_needs_is_refused_at_each_step_in_it() -> None:
+    found = faults(
+        {
+            "name": "n",
+            "jobs": {
+                "a": {"run": "noop", "needs": ["b"]},
+                "b": {"run": "noop", "needs": ["a"]},
+                "c": {"run": "noop"},
+            },
+        }
+    )
+
+    assert found.keys() == {"jobs.a.needs", "jobs.b.needs"}
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "jobs: &x {a: {run: noop}}\nname: n\ncopy: *x",
+        "name: n\nname: m\njobs: {a: {run: noop}}",
+        "- 1",
+        "{",
+        b"\xff\xfe",
+        "x" * (MAX_SOURCE_BYTES + 1),
+        "name: !!python/object:os.system x\njobs: {}",
+    ],
+    ids=["alias", "twice", "list", "torn", "not-utf8", "too-long", "python-tag"],
+)
+def test_hostile_sources_are_refused(source: bytes | str) -> None:
+    faults(source)
+
+
+def test_config_is_laid_over_all_steps_and_then_over_one() -> None:
+    definition = parse_definition(
+        {"name": "n", "jobs": {"a": {"run": "noop", "config": {"x": 1, "y": 1}}, "b": {"run": "noop"}}}
+    )
+
+    laid = definition.with_config({"*": {"x": 2}, "b": {"x": 3}})
+
+    assert [dict(step.config) for step in laid.steps] == [{"x": 2, "y": 1}, {"x": 3}]
+
+
+def test_config_for_a_step_that_does_not_exist_is_refused() -> None:
+    with pytest.raises(Invalid):
+        BUILTIN["domain_discovery"].with_config({"nope": {}})

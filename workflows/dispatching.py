@@ -1,0 +1,225 @@
+"""The dispatch loop that a run and its shards share: take batches, start them, settle what has ended.
+
+At most `budget` batches are ever started by one workflow, so its history stays small and nothing has to
+continue as new with work in flight. One settle is in flight at a time; what ends meanwhile is the next group.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Final
+
+from temporalio import workflow
+from temporalio.common import Priority
+from temporalio.exceptions import ActivityError, ApplicationError, is_cancelled_exception
+
+with workflow.unsafe.imports_passed_through():
+    from activities.results import EndedBatch, ResultActivities, SettleInput, SettleResult
+    from activities.runs import BatchView, NextInput, NextResult, RunActivities, WorkView
+    from runlane import names
+    from runlane.db.settle import Ending
+    from runlane.runs import BatchInput, BatchResult
+    from workflows import policies
+
+SETTLE_BATCHES: Final = 16
+"""Batches of one settle."""
+
+SETTLE_JOBS: Final = 500
+"""Jobs of one settle, unless a single batch has more."""
+
+_DRAINED: Final = frozenset({"WorkerShutdown", "WorkerDraining"})
+
+
+@dataclass
+class Limits:
+    """How much one workflow dispatches."""
+
+    window: int = 16
+    """Batches of one step in flight."""
+    budget: int = 200
+    """Batches in the life of the workflow, retries included."""
+    open_shards: int = 4
+    """Shards of one step open at once."""
+
+
+@dataclass
+class Flight:
+    """A batch activity that runs."""
+
+    batch: BatchView
+    handle: workflow.ActivityHandle[BatchResult]
+
+
+class Dispatcher:
+    """Drives batches of one run; owned by one workflow, woken by `changed`."""
+
+    def __init__(self, run_id: str, workspace_id: str, limits: Limits) -> None:
+        self.changed = False
+        self._run_id = run_id
+        self._workspace_id = workspace_id
+        self._limits = limits
+        self._flights: dict[str, Flight] = {}
+        self._ended: list[EndedBatch] = []
+        self._sizes: dict[str, int] = {}
+        self._unsettled = 0
+        self._calls = 0
+        self._started = 0
+
+    @property
+    def budget_left(self) -> int:
+        """Batches that this workflow may still start."""
+        return self._limits.budget - self._started
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no batch runs and none waits to be settled."""
+        return not self._flights and not self._ended and not self._unsettled
+
+    async def pump(self, step_ids: Sequence[str]) -> NextResult:
+        """Takes as many batches of these steps as there is room for, starts them, says what is left."""
+        self.changed = False
+        self._calls += 1
+        info = workflow.info()
+        request = NextInput(
+            run_id=self._run_id,
+            workspace_id=self._workspace_id,
+            workflow_id=info.workflow_id,
+            workflow_run_id=info.run_id,
+            call_number=self._calls,
+            rooms=self._rooms(step_ids),
+        )
+        result: NextResult = await workflow.execute_local_activity_method(
+            RunActivities.next_batches, request, summary=f"batches of {', '.join(step_ids)}", **policies.ROWS
+        )
+        for batch in result.batches:
+            self._start(batch)
+        return result
+
+    def _rooms(self, step_ids: Sequence[str]) -> dict[str, int]:
+        left = self.budget_left
+        rooms: dict[str, int] = {}
+        for step_id in step_ids:
+            in_flight = sum(flight.batch.step_id == step_id for flight in self._flights.values())
+            rooms[step_id] = max(0, min(self._limits.window - in_flight, left))
+            left -= rooms[step_id]
+        return rooms
+
+    def _start(self, batch: BatchView) -> None:
+        self._started += 1
+        handle = workflow.start_activity(
+            names.RUN_BATCH_ACTIVITY,
+            BatchInput(batch.dispatch_id, self._run_id, batch.step_id, batch.tool_id, batch.size),
+            result_type=BatchResult,
+            activity_id=batch.dispatch_id,
+            task_queue=batch.task_queue,
+            start_to_close_timeout=timedelta(seconds=batch.start_to_close_s),
+            heartbeat_timeout=timedelta(seconds=batch.heartbeat_s),
+            retry_policy=policies.BATCH_RETRY,
+            cancellation_type=policies.WAIT,
+            priority=Priority(priority_key=batch.priority + 1, fairness_key=self._run_id),
+            summary=f"{batch.step_id}: {batch.tool_id} × {batch.size}",
+        )
+        self._flights[batch.dispatch_id] = Flight(batch, handle)
+        handle.add_done_callback(lambda _: self._land(batch.dispatch_id))
+
+    def _land(self, dispatch_id: str) -> None:
+        flight = self._flights.pop(dispatch_id, None)
+        if flight is not None:
+            self._sizes[dispatch_id] = flight.batch.size
+            self._end(dispatch_id, _ending(flight.handle))
+
+    def _end(self, dispatch_id: str, ending: Ending) -> None:
+        self._ended.append(EndedBatch(dispatch_id, ending))
+        self.changed = True
+
+    def abandon(self, dispatch_ids: Sequence[str], ending: Ending) -> None:
+        """Settles batches without waiting for their activities, which are told to stop."""
+        for dispatch_id in dispatch_ids:
+            flight = self._flights.pop(dispatch_id, None)
+            if flight is not None:
+                flight.handle.cancel()
+            self._end(dispatch_id, ending)
+
+    async def settle_forever(self) -> None:
+        """Settles what has ended, group by group; runs beside the main loop until it is cancelled."""
+        while True:
+            await workflow.wait_condition(lambda: bool(self._ended))
+            group = self._next_group()
+            self._unsettled += len(group)
+            result = await self._settle(group)
+            self._unsettled -= len(group)
+            if result.again:
+                self._unsettled += len(result.again)
+                asyncio.create_task(self._end_again(result))  # noqa: RUF006  # counted in _unsettled
+            self.changed = True
+
+    def _next_group(self) -> list[EndedBatch]:
+        group: list[EndedBatch] = []
+        jobs = 0
+        while self._ended and len(group) < SETTLE_BATCHES and jobs < SETTLE_JOBS:
+            group.append(self._ended.pop(0))
+            jobs += self._sizes.pop(group[-1].dispatch_id, 1)
+        return group
+
+    async def _settle(self, group: list[EndedBatch]) -> SettleResult:
+        try:
+            return await workflow.execute_activity_method(
+                ResultActivities.settle_batches,
+                SettleInput(group),
+                task_queue=names.RESULT_QUEUE,
+                start_to_close_timeout=policies.SETTLE_START_TO_CLOSE,
+                retry_policy=policies.SETTLE_RETRY,
+                summary=f"merge {len(group)} batches",
+            )
+        except ActivityError as error:
+            if is_cancelled_exception(error):
+                raise
+            workflow.logger.error("settle_failed", exc_info=error)
+            return SettleResult(again=group, delay_s=policies.SETTLE_AGAIN_S)
+
+    async def _end_again(self, result: SettleResult) -> None:
+        if result.delay_s > 0:
+            await workflow.sleep(result.delay_s, summary="before the next merge")
+        self._unsettled -= len(result.again)
+        self._ended += result.again
+        self.changed = True
+
+    async def wait(self, work: Sequence[WorkView], summary: str) -> None:
+        """Waits until something changed or the next back-off of these steps is over."""
+        dues = [item.next_due_s for item in work if item.next_due_s is not None]
+        timeout = max(0.05, min(dues)) if dues else None
+        try:
+            await workflow.wait_condition(lambda: self.changed, timeout=timeout, timeout_summary=summary)
+        except TimeoutError:
+            self.changed = True
+
+    async def stop(self) -> None:
+        """Tells every running batch to stop and waits a while for their processes to be dead."""
+        handles = [flight.handle for flight in self._flights.values()]
+        self._flights.clear()
+        for handle in handles:
+            handle.cancel()
+        try:
+            await workflow.wait_condition(
+                lambda: all(handle.done() for handle in handles),
+                timeout=policies.CANCEL_WAIT,
+                timeout_summary="until cancelled batches have stopped",
+            )
+        except TimeoutError:
+            workflow.logger.warning("batches_still_stopping")
+
+
+def _ending(handle: workflow.ActivityHandle[BatchResult]) -> Ending:
+    """How an ended activity ended. Rows decide what it means; this only colours what is missing there."""
+    if handle.cancelled():
+        return Ending.CANCELLED
+    error = handle.exception()
+    if error is None:
+        return Ending(handle.result().outcome)
+    if is_cancelled_exception(error):
+        return Ending.CANCELLED
+    cause = error.cause if isinstance(error, ActivityError) else None
+    if isinstance(cause, ApplicationError) and cause.type in _DRAINED:
+        return Ending.RELEASED
+    return Ending.LOST
