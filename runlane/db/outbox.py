@@ -5,14 +5,21 @@ later by the one leading relay. Functions never commit; the caller's transaction
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
 from typing import Final
+from uuid import UUID
 
 from runlane import names
-from runlane.db.pool import Connection, encode_json
-from runlane.events import Envelope, require_publishable
+from runlane.db.locks import RELAY_TURN, try_lock
+from runlane.db.pool import Connection, Record, encode_json
+from runlane.events import BusEvent, Envelope, require_publishable
 
 PARTITION_DAYS_AHEAD: Final = 7
 """Daily partitions that exist in advance."""
+
+LANE_DEAD_AFTER: Final = timedelta(minutes=10)
+"""A lane without a sign of life for this long is not waited for; it heals from the outbox later."""
 
 _INSERT: Final = """
 WITH written AS (
@@ -49,3 +56,123 @@ async def insert(conn: Connection, envelopes: Sequence[Envelope]) -> None:
         [encode_json(e.data) for e in envelopes],
         names.OUTBOX_CHANNEL,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Bus:
+    """The bus as the database knows it.
+
+    `last_seq`: newest number given out. `slowest`: checkpoint of the slowest live lane, None without one.
+    `oldest_unpublished`: lowest number not yet marked as published.
+    """
+
+    last_seq: int
+    epoch: int
+    slowest: int | None
+    oldest_unpublished: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Sequenced:
+    """Events that were just given the numbers after `before`, in order."""
+
+    before: int
+    events: list[BusEvent]
+
+
+_COLUMNS: Final = "bus_seq, event_id, type, workspace_id, subject, data, attributes, occurred_at"
+
+_BUS: Final = """
+SELECT last_seq, epoch,
+  (SELECT min(c.last_seq) FROM lane_checkpoints c
+   WHERE c.live_at > clock_timestamp() - $1::interval) AS slowest,
+  (SELECT o.bus_seq FROM outbox o WHERE o.published_at IS NULL AND o.bus_seq IS NOT NULL
+   ORDER BY o.bus_seq LIMIT 1) AS oldest_unpublished
+FROM bus_state
+"""
+
+_SEQUENCE: Final = f"""
+WITH next AS (
+  SELECT created_at, id FROM outbox WHERE bus_seq IS NULL ORDER BY id LIMIT $1
+), numbered AS (
+  SELECT created_at, id, $2::bigint + row_number() OVER (ORDER BY id) AS number FROM next
+)
+UPDATE outbox SET bus_seq = n.number FROM numbered n
+WHERE outbox.created_at = n.created_at AND outbox.id = n.id
+RETURNING {_COLUMNS}
+"""  # noqa: S608  # the columns are a constant of this module
+
+_BETWEEN: Final = f"""
+SELECT {_COLUMNS} FROM outbox WHERE bus_seq BETWEEN $1 AND $2 ORDER BY bus_seq LIMIT $3
+"""  # noqa: S608  # as above
+
+
+async def bus(conn: Connection) -> Bus:
+    """Reads the counter, the slowest live lane and what is left to publish."""
+    (row,) = await conn.fetch(_BUS, LANE_DEAD_AFTER)
+    return Bus(*row.values())
+
+
+async def sequence(conn: Connection, limit: int) -> Sequenced | None:
+    """Gives the next places on the bus to up to `limit` events, in the order of their ids.
+
+    Needs a transaction of its own: places are taken for good at commit, and a rollback leaves no hole.
+    None: another relay is doing just that.
+    """
+    if not await try_lock(conn, RELAY_TURN):
+        return None
+    before: int = await conn.fetchval("SELECT last_seq FROM bus_state FOR UPDATE")
+    # a statement of its own: its snapshot must be younger than the lock
+    rows = await conn.fetch(_SEQUENCE, limit, before)
+    if rows:
+        await conn.execute(
+            "UPDATE bus_state SET last_seq = $1, updated_at = clock_timestamp()", before + len(rows)
+        )
+    return Sequenced(before, sorted((_event(row) for row in rows), key=lambda event: event.sequence))
+
+
+async def read(conn: Connection, first: int, last: int, limit: int) -> list[BusEvent]:
+    """Up to `limit` events from `first` to `last` (both included) in order. Index: outbox_bus_seq."""
+    return [_event(row) for row in await conn.fetch(_BETWEEN, first, last, limit)]
+
+
+async def event_id_at(conn: Connection, number: int) -> UUID | None:
+    """Id of the event at a place on the bus, None when its row is gone."""
+    found: UUID | None = await conn.fetchval("SELECT event_id FROM outbox WHERE bus_seq = $1", number)
+    return found
+
+
+async def mark_published(conn: Connection, last: int) -> None:
+    """Marks every event up to `last` as published. Index: outbox_unpublished. Repeatable."""
+    await conn.execute(
+        "UPDATE outbox SET published_at = clock_timestamp() WHERE published_at IS NULL AND bus_seq <= $1",
+        last,
+    )
+
+
+async def begin_epoch(conn: Connection, base: int) -> int:
+    """Notes that the stream was begun anew with number `base`; returns the epoch, 1 for the very first."""
+    epoch: int = await conn.fetchval(
+        "UPDATE bus_state SET epoch = epoch + 1, base_seq = $1, updated_at = clock_timestamp()"
+        " RETURNING epoch",
+        base,
+    )
+    return epoch
+
+
+async def ensure_partitions(conn: Connection) -> int:
+    """Makes the daily partitions that are missing from today on; returns how many it made."""
+    made: int = await conn.fetchval("SELECT runlane_ensure_outbox_partitions($1)", PARTITION_DAYS_AHEAD)
+    return made
+
+
+def _event(row: Record) -> BusEvent:
+    sent = Envelope(
+        id=row["event_id"],
+        type=row["type"],
+        workspace_id=row["workspace_id"],
+        subject=row["subject"],
+        data=row["data"],
+        attributes=row["attributes"],
+    )
+    return BusEvent(sent, row["bus_seq"], row["occurred_at"])

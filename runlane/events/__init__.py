@@ -5,6 +5,7 @@ from runlane.events.envelope import Actor, Envelope, envelope
 from runlane.events.payloads import EVENT_SCHEMA_VERSION
 from runlane.events.policy import SUBSCRIPTIONS, Lane, Policy, Severity, is_subscribed
 from runlane.events.scrub import scrub, scrub_text
+from runlane.events.wire import BusEvent
 
 __all__ = [
     "EVENT_CATALOG",
@@ -13,6 +14,7 @@ __all__ = [
     "LEAVES",
     "SUBSCRIPTIONS",
     "Actor",
+    "BusEvent",
     "Envelope",
     "Lane",
     "Leaf",

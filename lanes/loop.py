@@ -1,0 +1,261 @@
+"""The loop that drives one lane: reads the stream in order, hands events to a sink, keeps the checkpoint.
+
+One transaction per turn holds everything: the lock that makes the instance the only one, the sink's rows, the
+inbox and the checkpoint. The acknowledgement follows the commit; when it is lost, the entry comes again and
+the checkpoint says that it was handled. What is pending is read before what is new, and the first failure
+stops the lane, so order holds until an event has failed five times and is dead-lettered.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from typing import Final, Protocol
+
+import structlog
+from redis.exceptions import RedisError
+
+from lanes.backoff import Backoff, is_transient, pause
+from runlane import stream
+from runlane.db import lanes, outbox, pool
+from runlane.db.pool import Connection
+from runlane.errors import Invalid
+from runlane.events import BusEvent, Lane, find_leaf, is_subscribed, scrub_text
+from runlane.events.payloads import MAX_ERROR
+from runlane.events.wire import decode, sequence_of, to_fields
+
+log = structlog.get_logger(__name__)
+
+MAX_ATTEMPTS: Final = 5
+"""Failed or crashed attempts until an event is dead-lettered. Source: Event bridge, Delivery guarantees."""
+
+BATCH: Final = 100
+"""Entries of one turn."""
+
+HEAL_BATCH: Final = 500
+"""Events of one turn that are read from the outbox."""
+
+BLOCK: Final = timedelta(seconds=2)
+"""How long a read waits for an entry. It is never cancelled: a cancelled read may have been answered."""
+
+STANDBY: Final = timedelta(seconds=1)
+"""Pause of an instance while another drives the lane."""
+
+
+class Sink(Protocol):
+    """What a lane does with events. `handle` runs inside the turn's transaction and never commits."""
+
+    @property
+    def lane(self) -> Lane:
+        """The consumer group."""
+
+    def accepts(self, event_type: str) -> bool:
+        """Whether the sink wants events of this type; the others only move the checkpoint."""
+
+    async def handle(self, conn: Connection, events: Sequence[BusEvent]) -> None:
+        """Acts on events that the lane has not handled before, in the order of the bus."""
+
+
+@dataclass(frozen=True, slots=True)
+class LaneConfig:
+    """Where a lane reads and writes."""
+
+    database_url: str
+    redis_url: str
+
+
+NOWHERE: Final = 0
+"""Sequence of an entry that has no place on the bus."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Attempt:
+    """What a turn tries: the first event of the run that counts, the last one, and an earlier try's error."""
+
+    first: int | None = None
+    last: int = 0
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Item:
+    """An event on its way through a turn. `event` is None when the sink does not want it, or cannot read it:
+    then `fault` says why."""
+
+    sequence: int
+    event: BusEvent | None = None
+    entry: stream.Entry | None = None
+    fault: str | None = None
+
+
+async def run_lane(sink: Sink, config: LaneConfig, stop: asyncio.Event) -> None:
+    """Drives the lane until `stop`, or until a server goes away: then it raises and is to be run again."""
+    async with _open(sink, config) as loop:
+        await loop.run(stop)
+
+
+@asynccontextmanager
+async def _open(sink: Sink, config: LaneConfig) -> AsyncIterator["LaneLoop"]:
+    redis = stream.connect(config.redis_url, block_s=BLOCK.total_seconds())
+    try:
+        source = await pool.open_pool(config.database_url, size=1, name=f"runlane-{sink.lane}")
+        async with source, source.acquire() as conn:
+            await lanes.ensure(conn, sink.lane)
+            yield LaneLoop(sink, conn, stream.LaneReader(redis, sink.lane))
+    finally:
+        await redis.aclose()
+
+
+class LaneLoop:
+    """One instance of a lane, on one connection to each server."""
+
+    def __init__(self, sink: Sink, conn: Connection, reader: stream.LaneReader) -> None:
+        self._sink = sink
+        self._conn = conn
+        self._reader = reader
+        self._lane: str = sink.lane
+        self._attempt = _Attempt()
+        self._careful_until = 0
+        """Up to this sequence events go one by one: one of them has failed before."""
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Turns until `stop`. An error of a server is raised, one of the sink is counted and tried again."""
+        backoff = Backoff()
+        while not stop.is_set():
+            try:
+                is_driving = await self.turn()
+            except Exception as error:
+                await self._blame(error)
+                log.exception("lane_failed", lane=self._lane, sequence=self._attempt.first)
+                await pause(stop, backoff.next())
+            else:
+                backoff.reset()
+                if not is_driving:
+                    await pause(stop, STANDBY)
+
+    async def turn(self) -> bool:
+        """Reads and handles once; False when another instance drives the lane."""
+        self._attempt = _Attempt(error=self._attempt.error)
+        async with self._conn.transaction():
+            if not await lanes.take_turn(self._conn, self._lane):
+                return False
+            entries = await self._reader.read_pending(BATCH) or await self._reader.read_new(BATCH, BLOCK)
+            done = await self._handle(entries, await lanes.checkpoint(self._conn, self._lane))
+        await self._reader.acknowledge([item.entry.id for item in done if item.entry], self._attempt.first)
+        return True
+
+    async def _handle(self, entries: list[stream.Entry], at: int) -> list[_Item]:
+        """Handles what follows the checkpoint without a gap; returns what may be acknowledged."""
+        items = [self._item(entry) for entry in entries]
+        done = [item for item in items if item.sequence <= at]
+        fresh = [item for item in items if item.sequence > at]
+        for item in done:
+            if item.sequence == NOWHERE and item.fault:
+                await self._reject(item)
+        if not fresh:
+            await lanes.beat(self._conn, self._lane)
+        elif fresh[0].sequence > at + 1:
+            await self._heal(at, fresh[0].sequence - 1)
+        else:
+            done += await self._process(_unbroken(fresh))
+        return done
+
+    async def _heal(self, at: int, until: int) -> None:
+        """Handles what the stream no longer had from the outbox, or counts it as lost."""
+        log.warning("lane_heals", lane=self._lane, first=at + 1, last=until)
+        events = await outbox.read(self._conn, at + 1, until, HEAL_BATCH)
+        if events and events[0].sequence == at + 1:
+            items = [_Item(e.sequence, e if self._wants(e.envelope.type) else None) for e in events]
+            await self._process(_unbroken(items))
+            return
+        last = events[0].sequence - 1 if events else until
+        log.error("events_lost", lane=self._lane, first=at + 1, last=last)
+        await lanes.advance(self._conn, self._lane, lanes.Advance(last, lost=last - at))
+
+    async def _process(self, run: list[_Item]) -> list[_Item]:
+        """Hands events to the sink and moves the checkpoint behind them; returns those that are done.
+
+        A run whose first event was tried before goes one by one, to find the one that fails.
+        """
+        first = next((at for at, item in enumerate(run) if item.event), None)
+        if first is not None:
+            sequence = run[first].sequence
+            attempt = await self._reader.count_attempt(sequence)
+            if attempt > 1:
+                self._careful_until = max(self._careful_until, run[-1].sequence)
+            if sequence <= self._careful_until:
+                run = run[: first + 1]
+            self._attempt = _Attempt(sequence, run[-1].sequence, self._attempt.error)
+            if attempt > MAX_ATTEMPTS:
+                await self._dead_letter(run[first])
+            else:
+                await self._deliver([item.event for item in run if item.event])
+        for item in run:
+            if item.fault:
+                await self._reject(item)
+        entry = run[-1].entry
+        await lanes.advance(
+            self._conn, self._lane, lanes.Advance(run[-1].sequence, entry.id if entry else None)
+        )
+        return run
+
+    async def _deliver(self, events: Sequence[BusEvent]) -> None:
+        by_id = {event.envelope.id: event for event in reversed(events)}
+        new = await lanes.receive(self._conn, self._lane, [event.envelope.id for event in events])
+        fresh = [event for event in events if event.envelope.id in new and by_id[event.envelope.id] is event]
+        if fresh:
+            await self._sink.handle(self._conn, fresh)
+
+    async def _dead_letter(self, item: _Item) -> None:
+        assert item.event is not None  # noqa: S101  # only wanted events are attempted
+        sent = item.event.envelope
+        error = self._attempt.error or "handling it ended the process"
+        await self._reader.dead_letter(sent.workspace_id, to_fields(item.event), error)
+        await lanes.receive(self._conn, self._lane, [sent.id])
+        log.error("event_dead_lettered", lane=self._lane, event_id=str(sent.id), type=sent.type, error=error)
+
+    async def _reject(self, item: _Item) -> None:
+        assert item.entry is not None  # noqa: S101  # faults are found in entries
+        await self._reader.dead_letter(None, item.entry.fields, item.fault or "")
+        log.warning("entry_unroutable", lane=self._lane, entry_id=item.entry.id, fault=item.fault)
+
+    async def _blame(self, error: Exception) -> None:
+        """Notes whose fault a failed turn was. Raises the error again when it was a server's."""
+        attempt = self._attempt
+        if is_transient(error):
+            if attempt.first is not None:
+                with suppress(RedisError, OSError):
+                    await self._reader.uncount_attempt(attempt.first)
+            raise error
+        self._careful_until = max(self._careful_until, attempt.last)
+        self._attempt = replace(attempt, error=scrub_text(f"{type(error).__name__}: {error}")[:MAX_ERROR])
+
+    def _item(self, entry: stream.Entry) -> _Item:
+        if not entry.fields:
+            return _Item(NOWHERE, entry=entry)  # trimmed while it was pending: the gap will show
+        sequence = sequence_of(entry.fields)
+        if sequence is None:
+            return _Item(NOWHERE, entry=entry, fault="no sequence")
+        name = entry.fields.get(b"type", b"").decode(errors="replace")
+        if find_leaf(name) is None:
+            return _Item(sequence, entry=entry, fault="not in the catalog")
+        if b"workspaceid" not in entry.fields:
+            return _Item(sequence, entry=entry, fault="no workspace")
+        if not self._wants(name):
+            return _Item(sequence, entry=entry)
+        try:
+            return _Item(sequence, decode(entry.fields), entry)
+        except Invalid as error:
+            return _Item(sequence, entry=entry, fault=error.detail)
+
+    def _wants(self, event_type: str) -> bool:
+        return is_subscribed(self._sink.lane, event_type) and self._sink.accepts(event_type)
+
+
+def _unbroken(items: list[_Item]) -> list[_Item]:
+    """The longest start of `items` that goes in steps of one."""
+    for at in range(1, len(items)):
+        if items[at].sequence != items[at - 1].sequence + 1:
+            return items[:at]
+    return items

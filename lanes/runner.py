@@ -1,0 +1,72 @@
+"""The process of the lanes: the outbox relay, one loop per lane and the command relay, each kept alive."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+import structlog
+
+from lanes.audit import AuditSink
+from lanes.backoff import Backoff, is_transient, pause
+from lanes.commands import run_command_relay
+from lanes.loop import LaneConfig, Sink, run_lane
+from lanes.relay import RelayConfig, run_relay
+from runlane.errors import Refused
+from runlane.settings import Settings
+
+log = structlog.get_logger(__name__)
+
+SINKS: Final[tuple[Sink, ...]] = (AuditSink(),)
+"""One sink per lane."""
+
+STEADY_S: Final = 30.0
+"""A part that ran this long starts again at once when it fails."""
+
+Part = Callable[[asyncio.Event], Awaitable[None]]
+"""A loop that runs until the event, and raises when it cannot go on."""
+
+
+async def run_lanes(settings: Settings, stop: asyncio.Event) -> None:
+    """Runs every part until `stop`; a part that fails is started again while the others go on.
+
+    Raises:
+        ExceptionGroup: of a Refused, when a part cannot run on these servers at all.
+    """
+    lane_config = LaneConfig(settings.database_system_url, settings.redis_url)
+    relay_config = RelayConfig(settings.database_system_url, settings.redis_url, cap=settings.stream_cap)
+    parts: dict[str, Part] = {
+        "relay": lambda event: run_relay(relay_config, event),
+        "commands": lambda event: run_command_relay(settings, event),
+        **{f"lane_{sink.lane}": _lane(sink, lane_config) for sink in SINKS},
+    }
+    async with asyncio.TaskGroup() as group:
+        for name, part in parts.items():
+            group.create_task(supervise(name, part, stop), name=name)
+
+
+async def supervise(name: str, part: Part, stop: asyncio.Event) -> None:
+    """Runs a part until `stop`, again and again, with growing pauses while it keeps failing.
+
+    Raises:
+        Refused: trying again cannot help.
+    """
+    backoff = Backoff()
+    clock = asyncio.get_running_loop().time
+    while not stop.is_set():
+        started = clock()
+        try:
+            await part(stop)
+        except Refused:
+            raise
+        except Exception as error:
+            if clock() - started > STEADY_S:
+                backoff.reset()
+            if is_transient(error):
+                log.warning("part_interrupted", part=name, error=str(error), error_type=type(error).__name__)
+            else:
+                log.exception("part_failed", part=name)
+            await pause(stop, backoff.next())
+
+
+def _lane(sink: Sink, config: LaneConfig) -> Part:
+    return lambda stop: run_lane(sink, config, stop)

@@ -1,0 +1,240 @@
+"""The event stream in Redis or Valkey: publish in steps of exactly one, read by group, dead-letter.
+
+All commands of the bus are here, for servers from Redis 7.0 and Valkey 8 on, one primary. Replies are those
+of protocol 2. A publish is never repeated by the client library: the relay decides what to send again.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, Final, TypeAlias, cast
+from uuid import UUID
+
+import orjson
+import structlog
+from redis.asyncio import Redis
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+from redis.exceptions import ResponseError
+
+from runlane import names
+from runlane.errors import Invalid
+
+log = structlog.get_logger(__name__)
+
+RETENTION: Final = timedelta(days=7)
+"""A stream that nobody writes to expires after this. Source: Event bridge, Delivery guarantees."""
+
+DLQ_CAP: Final = 10_000
+"""Entries kept on one dead-letter stream."""
+
+DLQ_RETENTION: Final = timedelta(days=30)
+"""A dead-letter stream that nobody writes to expires after this."""
+
+UNROUTABLE: Final = "_unroutable"
+"""Dead-letter stream of entries that belong to no workspace or to no known event."""
+
+COMMAND_TIMEOUT_S: Final = 5.0
+"""How long a command may take, beyond what it blocks by itself."""
+
+Fields: TypeAlias = Mapping[bytes, bytes]
+
+_PUBLISH: Final = """
+local stream, base, cap, ttl_ms = KEYS[1], tonumber(ARGV[1]), ARGV[2], ARGV[3]
+local last, upper = nil, '+'
+while not last do
+  local page = redis.call('XREVRANGE', stream, upper, '-', 'COUNT', 10)
+  if #page == 0 then break end
+  for _, entry in ipairs(page) do
+    for i = 1, #entry[2], 2 do
+      if entry[2][i] == 'sequence' then last = tonumber(entry[2][i + 1]) end
+    end
+    if last then break end
+  end
+  upper = '(' .. page[#page][1]
+end
+local begun = 0
+if not last then
+  if base < 1 then return {0, -1, 0} end
+  last = base - 1
+  begun = 1
+end
+local accepted = 0
+for _, entry in ipairs(cjson.decode(ARGV[4])) do
+  if tonumber(entry[1]) ~= last + 1 then break end
+  redis.call('XADD', stream, 'MAXLEN', '~', cap, '*', unpack(entry, 2))
+  last = last + 1
+  accepted = accepted + 1
+end
+if accepted > 0 then redis.call('PEXPIRE', stream, ttl_ms) end
+return {accepted, last, begun}
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Newest:
+    """The newest entry of the bus."""
+
+    sequence: int
+    event_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """Answer to a publish: how many were taken, and the newest sequence now (None: the stream is empty).
+
+    `begun`: the stream was empty and started anew with this publish.
+    """
+
+    accepted: int
+    last: int | None
+    begun: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """An entry as read; without fields when it was trimmed while it was pending."""
+
+    id: str
+    fields: Fields
+
+
+def connect(url: str, *, block_s: float = 0.0) -> Redis:
+    """A client of one connection whose reads may block for `block_s`. It repeats nothing by itself."""
+    return Redis.from_url(
+        url,
+        protocol=2,
+        max_connections=1,
+        socket_timeout=block_s + COMMAND_TIMEOUT_S,
+        socket_connect_timeout=COMMAND_TIMEOUT_S,
+        retry=Retry(NoBackoff(), 0),
+    )
+
+
+async def refuse_cluster(redis: Redis) -> None:
+    """Checks that the server is no cluster: the keys of the bus share no slot.
+
+    Raises:
+        Invalid: it is one.
+    """
+    info: Mapping[str, object] = await redis.info("cluster")
+    if int(str(info.get("cluster_enabled", 0))):
+        raise Invalid("the event bus needs one Redis primary, not a cluster", code="redis.cluster")
+
+
+class Publisher:
+    """Writes the bus. Two of them may live at once: the script takes each sequence number once."""
+
+    def __init__(self, redis: Redis, *, cap: int) -> None:
+        self._redis = redis
+        self._cap = cap
+        self._script = redis.register_script(_PUBLISH)
+
+    async def publish(
+        self, events: Sequence[tuple[int, Mapping[str, str]]], base: int | None = None
+    ) -> Published:
+        """Appends (sequence, fields) in order, as far as each is the newest plus one.
+
+        `base` is the number that an empty stream may begin with; None: an empty stream takes nothing.
+        Repeating it after a lost reply is harmless: nothing is taken, `last` says where the stream is.
+        """
+        batch = [
+            [str(sequence), *(text for field in fields.items() for text in field)]
+            for sequence, fields in events
+        ]
+        ttl_ms = int(RETENTION.total_seconds() * 1000)
+        accepted, last, begun = await self._script(
+            keys=[names.EVENT_STREAM], args=[base or 0, self._cap, ttl_ms, orjson.dumps(batch)]
+        )
+        return Published(accepted, None if last < 0 else last, bool(begun and accepted))
+
+    async def remove(self, last: int) -> None:
+        """Deletes the stream if its newest sequence is still `last`. Its groups make themselves anew."""
+        newest = await self.newest()
+        if newest is not None and newest.sequence == last:
+            await self._redis.delete(names.EVENT_STREAM)
+
+    async def newest(self) -> Newest | None:
+        """The newest entry that has a sequence, None when there is none."""
+        upper = "+"
+        while page := _entries(await self._redis.xrevrange(names.EVENT_STREAM, upper, "-", count=10)):
+            for entry in page:
+                if entry.fields.get(b"sequence", b"").isdigit():
+                    event_id = entry.fields.get(b"id", b"").decode(errors="replace")
+                    return Newest(int(entry.fields[b"sequence"]), event_id)
+            upper = f"({page[-1].id}"
+        return None
+
+
+class LaneReader:
+    """Reads the bus as one consumer group. The consumer's name is fixed, so a successor inherits what is
+    pending at once."""
+
+    def __init__(self, redis: Redis, lane: str) -> None:
+        self._redis = redis
+        self._lane = lane
+        self._failures = f"{names.EVENT_STREAM}:failures:{lane}"
+
+    async def read_pending(self, count: int) -> list[Entry]:
+        """The oldest entries that were delivered and not acknowledged."""
+        return await self._read("0", count, None)
+
+    async def read_new(self, count: int, block: timedelta) -> list[Entry]:
+        """Entries never delivered before; waits up to `block` for the first."""
+        return await self._read(">", count, int(block.total_seconds() * 1000))
+
+    async def _read(self, after: str, count: int, block_ms: int | None) -> list[Entry]:
+        try:
+            reply = await self._redis.xreadgroup(
+                self._lane, self._lane, {names.EVENT_STREAM: after}, count=count, block=block_ms
+            )
+        except ResponseError as error:
+            if not str(error).startswith(("NOGROUP", "UNBLOCKED")):
+                raise
+            await self.ensure_group()
+            return []
+        streams = cast("list[tuple[bytes, object]]", reply)  # one stream was asked for; protocol 2: a list
+        return _entries(streams[0][1]) if streams else []
+
+    async def ensure_group(self) -> None:
+        """Makes the group, reading from the start of the stream.
+
+        Source: Event bridge, Delivery guarantees.
+        """
+        try:
+            await self._redis.xgroup_create(names.EVENT_STREAM, self._lane, id="0", mkstream=True)
+        except ResponseError as error:
+            if not str(error).startswith("BUSYGROUP"):
+                raise
+        else:
+            log.warning("group_created", lane=self._lane)
+
+    async def acknowledge(self, entry_ids: Sequence[str], attempted: int | None = None) -> None:
+        """Takes entries off the pending list, and forgets the attempts at the event `attempted`."""
+        if attempted is not None:
+            await self._redis.hdel(self._failures, str(attempted))
+        if entry_ids:
+            await self._redis.xack(names.EVENT_STREAM, self._lane, *entry_ids)
+
+    async def count_attempt(self, sequence: int) -> int:
+        """Counts one more attempt at an event and returns how many that makes; survives a crash."""
+        return int(await self._redis.hincrby(self._failures, str(sequence), 1))
+
+    async def uncount_attempt(self, sequence: int) -> None:
+        """Takes an attempt back: it was not the event's fault."""
+        await self._redis.hincrby(self._failures, str(sequence), -1)
+
+    async def dead_letter(self, owner: UUID | None, fields: Fields | Mapping[str, str], error: str) -> None:
+        """Copies an event to the dead-letter stream of its workspace, or to that of the unroutable."""
+        key = names.DLQ_PREFIX + (str(owner) if owner else UNROUTABLE)
+        record: dict[Any, Any] = {**fields, "dlqlane": self._lane, "dlqerror": error}  # redis-py's own type
+        async with self._redis.pipeline(transaction=True) as pipe:
+            pipe.xadd(key, record, maxlen=DLQ_CAP, approximate=True)
+            pipe.expire(key, DLQ_RETENTION)
+            await pipe.execute()
+
+
+def _entries(reply: object) -> list[Entry]:
+    """The one place that knows the shape of entries in a reply of protocol 2."""
+    pairs = cast("list[tuple[bytes, Fields | None]]", reply)  # the client's types cover all protocols at once
+    return [Entry(entry_id.decode(), fields or {}) for entry_id, fields in pairs]
