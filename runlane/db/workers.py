@@ -27,7 +27,10 @@ from runlane.events.payloads import WorkerJoined, WorkerLeft, WorkerRejected, Wo
 ALIVE_S: Final = 10.0
 """A life that was heard of within this keeps newcomers out."""
 
-_TOKEN: Final = re.compile(r"rlw_([0-9a-f]{32})_[A-Za-z0-9_-]{43}\Z")
+TOKEN_START: Final = "rlw_"  # noqa: S105 the public part
+"""How a worker token begins; API keys begin otherwise."""
+
+_TOKEN: Final = re.compile(rf"{TOKEN_START}([0-9a-f]{{32}})_[A-Za-z0-9_-]{{43}}\Z")
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +164,7 @@ async def enrol(conn: Connection, workspace_id: UUID | None, life: Life, pepper:
     A repeated call makes another worker; the first one never shows itself and is offline by the next sweep.
     """
     worker_id: UUID = await conn.fetchval("SELECT uuidv7()")
-    token = f"rlw_{worker_id.hex}_{secrets.token_urlsafe(32)}"
+    token = f"{TOKEN_START}{worker_id.hex}_{secrets.token_urlsafe(32)}"
     row = await conn.fetchrow(
         _ENROL,
         worker_id,

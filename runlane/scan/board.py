@@ -23,6 +23,10 @@ class Work(Protocol):
         """Drops one job."""
         ...
 
+    def stop(self) -> None:
+        """Ends the batch soon, giving up what has not ended."""
+        ...
+
 
 class Board:
     """Batches in hand. Cancels that come too late or for others' jobs are harmless."""
@@ -59,3 +63,8 @@ class Board:
                 for job_id, attempt in work.open_pairs():
                     work.cancel(job_id, attempt)
                 log.info("batch_cancelled", run_id=run_id)
+
+    def stop_all(self) -> None:
+        """Ends every batch soon: this process is not the worker any more."""
+        for work in self._works:
+            work.stop()

@@ -8,7 +8,7 @@ import asyncio
 import base64
 import hashlib
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import Final, Self, TypeVar
 
 import httpx2
@@ -82,14 +82,11 @@ class WorkerApi:
         self._http.headers[names.WORKER_INCARNATION_HEADER] = request.incarnation
         return joined
 
-    async def heartbeat(
-        self, slots_free: Mapping[str, int], running: Sequence[tuple[str, int]]
-    ) -> tuple[tuple[str, int], ...]:
+    async def heartbeat(self, beat: wire.Beat) -> tuple[tuple[str, int], ...]:
         """Says what runs here; returns those jobs, with attempts, that are no longer this worker's."""
-        pairs = [{"job_id": job_id, "attempt": attempt} for job_id, attempt in running]
-        return wire.read_cancels(
-            await self._post("/heartbeat", {"slots_free": dict(slots_free), "running": pairs})
-        )
+        running = [{"job_id": job_id, "attempt": attempt} for job_id, attempt in beat.running]
+        body = {"slots_free": beat.slots_free, "draining": beat.is_draining, "running": running}
+        return wire.read_cancels(await self._post("/heartbeat", body))
 
     async def claim(self, dispatch_id: str, claim_key: str, slots: int) -> wire.Claimed:
         """Takes up to `slots` jobs of a dispatch; the same key gets the same answer."""

@@ -1,7 +1,7 @@
 """What the API tells a worker between claims: the control stream, and the heartbeat as its fallback."""
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -10,6 +10,7 @@ import structlog
 from runlane.errors import Unavailable
 from runlane.scan.board import Board
 from runlane.scan.client import WorkerApi, backoff_s
+from runlane.scan.wire import Beat
 
 log = structlog.get_logger(__name__)
 
@@ -23,10 +24,10 @@ class Control:
 
     api: WorkerApi
     board: Board
-    slots: Mapping[str, int]
-    on_drain: Callable[[], None]
-    """Called when the API asks the worker to finish and leave."""
-    is_draining: Callable[[], bool]
+    slots: int
+    """Batches at once, over all tool sets."""
+    drain: asyncio.Event
+    """Set when the worker is to finish and leave, by the API or by whoever started it."""
 
     async def follow_stream(self) -> None:
         """Keeps the control stream open: presence up, cancels and drain down.
@@ -61,8 +62,9 @@ class Control:
 
     async def beat_once(self) -> None:
         """Sends one heartbeat."""
-        free = {} if self.is_draining() else dict(self.slots)
-        for job_id, attempt in await self.api.heartbeat(free, self.board.running()):
+        free = max(0, self.slots - self.board.batches)
+        beat = Beat(free, self.drain.is_set(), self.board.running())
+        for job_id, attempt in await self.api.heartbeat(beat):
             self.board.cancel_job(job_id, attempt)
 
     def _obey(self, message: Mapping[str, object]) -> None:
@@ -72,6 +74,6 @@ class Control:
             case {"cancel_run": str(run_id)}:
                 self.board.cancel_run(run_id)
             case {"drain": True}:
-                self.on_drain()
+                self.drain.set()
             case _:
                 pass  # hello, ping, and whatever a newer API says

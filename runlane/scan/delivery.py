@@ -9,7 +9,7 @@ from typing import Final
 
 import structlog
 
-from runlane.errors import Refused, TooLarge, Unavailable
+from runlane.errors import Conflict, Refused, TooLarge, Unauthenticated, Unavailable
 from runlane.scan.client import WorkerApi, until_answered
 from runlane.scan.spool import Package, Spool
 from runlane.scan.wire import StageAnswer
@@ -53,7 +53,11 @@ class Deliverer:
         return answer
 
     async def redeliver(self) -> int:
-        """Tries once what lies in the spool, oldest first; returns how many packages went through."""
+        """Tries once what lies in the spool, oldest first; returns how many packages went through.
+
+        Raises:
+            Refused: this process is not the worker any more.
+        """
         taken = 0
         for path in await self._spool.waiting():
             if path in self._in_hand:
@@ -65,6 +69,8 @@ class Deliverer:
                 answer = await self._send(package)
             except Unavailable:
                 return taken
+            except (Unauthenticated, Conflict):
+                raise  # said to this process, not of the package
             except Refused as error:
                 log.warning("spooled_results_refused", code=error.code, detail=error.detail)
             else:

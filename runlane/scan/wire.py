@@ -1,6 +1,6 @@
 """What a scan worker and the API say to each other, as the worker sees it."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from runlane.errors import Defect
@@ -44,6 +44,17 @@ class Joined:
     temporal_namespace: str
     inline_bytes: int
     """Results up to this size travel in the call; larger ones through the bucket."""
+
+
+@dataclass(frozen=True, slots=True)
+class Beat:
+    """What a worker says of itself every few seconds."""
+
+    slots_free: int
+    """Batches that it could take."""
+    is_draining: bool
+    running: Sequence[tuple[str, int]]
+    """Jobs in hand with their attempts."""
 
 
 @dataclass(frozen=True, slots=True)

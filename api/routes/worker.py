@@ -1,0 +1,391 @@
+"""What scan workers call: a private protocol between two of our programs, versioned by `WORKER_PROTOCOL`.
+
+Hosts are not trusted: what they send is checked against rows or cleaned. Every call but the first join
+carries the worker's token and its current incarnation. Bodies are read by hand: claims and results are the
+hot path.
+"""
+
+import binascii
+from base64 import b64decode
+from collections.abc import AsyncIterator, Mapping
+from typing import Annotated, Final, Literal, Self, TypeVar
+from uuid import UUID
+
+import orjson
+from fastapi import APIRouter, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import Response, StreamingResponse
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, model_validator
+
+from api.control import ControlHub, ControlStream
+from api.deps import resources_of
+from runlane import names
+from runlane.db import claims, keys, staging, workers
+from runlane.db.pool import Connection
+from runlane.db.workers import DispatchContext, Worker
+from runlane.errors import Conflict, Forbidden, Invalid, NotFound, TooLarge, Unauthenticated, Unavailable
+from runlane.jobs import CLAIM_CAP, Outcome
+from runlane.storage import MAX_OBJECT_BYTES, object_key
+from runlane.tools import Category, Toolset
+from runlane.tools.clean import clean, clean_text
+
+HEARTBEAT_S: Final = 5.0
+"""Time between heartbeats of a worker: how late a lost cancel is made up for."""
+
+router = APIRouter(prefix="/worker", tags=["worker"], include_in_schema=False)
+
+BodyT = TypeVar("BodyT", bound=BaseModel)
+Slots = Annotated[int, Field(ge=1, le=1000)]
+Attempt = Annotated[int, Field(ge=1, lt=2**31)]
+ShortText = Annotated[str, StringConstraints(min_length=1, max_length=100, pattern=r"^[\x20-\x7e]+$")]
+Sha256 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
+
+
+class _Body(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class JoinBody(_Body):
+    """Who joins."""
+
+    name: ShortText
+    toolsets: list[Toolset] = Field(min_length=1, max_length=20)
+    slots: dict[Toolset, Slots]
+    version: ShortText
+    protocol: int
+    incarnation: UUID
+
+    @model_validator(mode="after")
+    def _has_slots_for_all(self) -> Self:
+        if set(self.slots) != set(self.toolsets):
+            raise ValueError("slots must name exactly the tool sets")
+        return self
+
+    @property
+    def life(self) -> workers.Life:
+        """As the database functions know it."""
+        slots = {toolset.value: count for toolset, count in self.slots.items()}
+        return workers.Life(self.name, sorted(slots), slots, self.version, self.protocol, self.incarnation)
+
+
+class RunningJob(_Body):
+    """A job in the worker's hand."""
+
+    job_id: UUID
+    attempt: Attempt
+
+
+class HeartbeatBody(_Body):
+    """What runs on the worker now."""
+
+    slots_free: int = Field(ge=0, description="batches that it could take")
+    draining: bool
+    running: list[RunningJob] = Field(max_length=20_000)
+
+
+class ClaimBody(_Body):
+    """Which dispatch, by which activity task, with how much room."""
+
+    dispatch_id: UUID
+    claim_key: Annotated[str, StringConstraints(min_length=1, max_length=300)]
+    slots: int = Field(ge=1, le=CLAIM_CAP)
+
+
+class UploadBody(_Body):
+    """A result that is too large for the call."""
+
+    dispatch_id: UUID
+    size: int = Field(ge=1, le=MAX_OBJECT_BYTES)
+    sha256: Sha256
+
+
+class ObjectBody(_Body):
+    """A result that was uploaded."""
+
+    key: Annotated[str, StringConstraints(max_length=300)]
+    size: int = Field(ge=1, le=MAX_OBJECT_BYTES)
+    sha256: Sha256
+
+
+class MemberBody(_Body):
+    """How one job ended."""
+
+    job_id: UUID
+    attempt: Attempt
+    outcome: Literal["completed", "tool_failed", "timed_out", "fatal", "rejected"]
+    error: str | None
+    complete: bool
+    reachable: bool
+    coverage: dict[str, object]
+    argv: list[str] | None
+    tool_version: ShortText | None
+
+    @property
+    def staged(self) -> staging.StagedMember:
+        """As the database function knows it, with everything of outside origin cleaned."""
+        coverage = clean(self.coverage)
+        return staging.StagedMember(
+            job_id=self.job_id,
+            attempt=self.attempt,
+            outcome=Outcome(self.outcome),
+            error=clean_text(self.error) if self.error else None,
+            complete=self.complete,
+            reachable=self.reachable,
+            coverage=coverage if isinstance(coverage, dict) else {},
+            argv=[clean_text(text, 1000) for text in self.argv] if self.argv else None,
+            tool_version=self.tool_version,
+        )
+
+
+class ResultsBody(_Body):
+    """Outcomes of jobs of one dispatch, and what they found: inline, uploaded, or nothing."""
+
+    dispatch_id: UUID
+    incarnation: UUID = Field(description="the life that claimed the jobs: a later one may deliver for it")
+    category: Category
+    members: list[MemberBody] = Field(min_length=1, max_length=CLAIM_CAP)
+    body: str | None = None
+    object: ObjectBody | None = None
+
+    @model_validator(mode="after")
+    def _has_one_body(self) -> Self:
+        if self.body is not None and self.object is not None:
+            raise ValueError("a result is either inline or uploaded")
+        return self
+
+
+@router.post("/join")
+async def join(request: Request) -> Response:
+    """Enrols a host with an enrolment key, or begins a new life of one that has a token."""
+    body = await _read(request, JoinBody)
+    if body.protocol != names.WORKER_PROTOCOL:
+        detail = f"this API speaks worker protocol {names.WORKER_PROTOCOL}, the worker {body.protocol}"
+        raise Conflict(detail, code="worker.protocol")
+    resources, presented = resources_of(request), _token(request)
+    async with resources.system_pool.acquire() as conn:
+        if presented.startswith(workers.TOKEN_START):
+            known = await workers.authenticate(conn, presented, resources.pepper)
+            return _joined(request, await _rejoin(conn, known, body.life, _hub(request)), None)
+        principal = await keys.authenticate(conn, presented, resources.pepper)
+        principal.require(keys.Scope.WORKER_JOIN)
+        async with conn.transaction():
+            worker, token = await workers.enrol(conn, principal.workspace_id, body.life, resources.pepper)
+    return _joined(request, worker, token)
+
+
+async def _rejoin(conn: Connection, known: Worker, life: workers.Life, hub: ControlHub) -> Worker:
+    try:
+        async with conn.transaction():
+            return await workers.rejoin(conn, known, life)
+    except Conflict as error:
+        if hub.is_first_rejection(life.incarnation):
+            async with conn.transaction():
+                await workers.reject(conn, known, life.incarnation, error.detail)
+        raise
+
+
+def _joined(request: Request, worker: Worker, token: str | None) -> Response:
+    settings = resources_of(request).settings
+    address = settings.scan_temporal_address or settings.temporal_address
+    queues = [
+        {"toolset": toolset, "task_queue": queue, "slots": worker.slots[toolset]}
+        for toolset, queue in worker.queues.items()
+    ]
+    return _json(
+        {
+            "worker_id": worker.worker_id,
+            "token": token,
+            "heartbeat_s": HEARTBEAT_S,
+            "workspace_id": worker.workspace_id,
+            "queues": queues,
+            "temporal": {"address": address, "namespace": settings.temporal_namespace},
+            "inline_bytes": settings.stage_inline_bytes,
+        }
+    )
+
+
+@router.post("/heartbeat")
+async def heartbeat(request: Request) -> Response:
+    """Notes that the worker lives; answers with the jobs that are not, or no longer, its own."""
+    body = await _read(request, HeartbeatBody)
+    resources = resources_of(request)
+    async with resources.system_pool.acquire() as conn:
+        worker = _current(request, await workers.authenticate(conn, _token(request), resources.pepper))
+        running = [(job.job_id, job.attempt) for job in body.running]
+        async with conn.transaction():
+            lost = await workers.beat(conn, worker, running, is_draining=body.draining)
+    return _json({"cancel": [{"job_id": job_id, "attempt": attempt} for job_id, attempt in lost]})
+
+
+@router.get("/stream")
+async def stream(request: Request) -> StreamingResponse:
+    """The control stream: NDJSON down, presence by being open."""
+    resources = resources_of(request)
+    async with resources.system_pool.acquire() as conn:
+        worker = _current(request, await workers.authenticate(conn, _token(request), resources.pepper))
+    return StreamingResponse(_lines(_hub(request), worker), media_type="application/x-ndjson")
+
+
+async def _lines(hub: ControlHub, worker: Worker) -> AsyncIterator[bytes]:
+    try:
+        async with hub.attached(worker) as control:
+            async for message in _messages(control):
+                yield message
+    except Conflict:
+        return  # replaced since the check above; the next connect is told so
+
+
+async def _messages(control: ControlStream) -> AsyncIterator[bytes]:
+    async for message in control.messages():
+        yield orjson.dumps(message) + b"\n"
+
+
+@router.post("/claims")
+async def claim(request: Request) -> Response:
+    """Gives the worker up to `slots` jobs of a dispatch; a repeated key is answered alike."""
+    body = await _read(request, ClaimBody)
+    async with resources_of(request).system_pool.acquire() as conn:
+        worker, dispatch = await _dispatched(request, conn, body.dispatch_id)
+        if dispatch is None:
+            return _json({"jobs": []})
+        _require_class(worker, dispatch)
+        if worker.status == "offline":
+            raise Unavailable("open the control stream first", code="worker.offline")
+        async with conn.transaction():
+            answer = await claims.claim(conn, _claim_request(worker, body))
+    return _json(
+        {
+            "tool_id": answer.tool_id,
+            "category": answer.category,
+            "run_id": answer.run_id,
+            "options": answer.options,
+            "jobs": [{"job_id": j.job_id, "attempt": j.attempt, "spec": j.spec} for j in answer.jobs],
+        }
+    )
+
+
+def _claim_request(worker: Worker, body: ClaimBody) -> claims.ClaimRequest:
+    assert worker.incarnation is not None  # noqa: S101 checked by _current
+    return claims.ClaimRequest(
+        dispatch_id=body.dispatch_id,
+        claim_key=body.claim_key,
+        worker_id=worker.worker_id,
+        incarnation=worker.incarnation,
+        slots=body.slots,
+    )
+
+
+@router.post("/uploads")
+async def upload(request: Request) -> Response:
+    """Gives a place in the bucket for one result, for a quarter of an hour from now."""
+    body = await _read(request, UploadBody)
+    resources = resources_of(request)
+    async with resources.system_pool.acquire() as conn:
+        worker, dispatch = await _dispatched(request, conn, body.dispatch_id)
+    if dispatch is None:
+        raise NotFound("no such dispatch", code="dispatch.not_found")
+    _require_class(worker, dispatch)
+    key = object_key(dispatch.workspace_id, dispatch.dispatch_id)
+    return _json({"url": await resources.storage.upload_url(key), "key": key})
+
+
+@router.post("/results")
+async def results(request: Request) -> Response:
+    """Stages outcomes at their attempts; a repeated delivery is answered like the first."""
+    body = await _read(request, ResultsBody)
+    inline = _inline(body, resources_of(request).settings.stage_inline_bytes)
+    async with resources_of(request).system_pool.acquire() as conn:
+        worker, dispatch = await _dispatched(request, conn, body.dispatch_id)
+        if dispatch is None:  # the run was deleted, and its jobs with it
+            return _json({"accepted": [], "stale": [member.job_id for member in body.members]})
+        delivery = staging.Delivery(
+            worker_id=worker.worker_id,
+            incarnation=body.incarnation,
+            dispatch_id=body.dispatch_id,
+            members=[member.staged for member in body.members],
+            body=inline,
+            object_ref=_object_ref(body, dispatch),
+        )
+        async with conn.transaction():
+            staged = await staging.stage(conn, delivery)
+    return _json({"accepted": staged.accepted, "stale": staged.stale})
+
+
+def _inline(body: ResultsBody, most_bytes: int) -> bytes | None:
+    if body.body is None:
+        return None
+    try:
+        inline = b64decode(body.body, validate=True)
+    except binascii.Error as error:
+        raise Invalid("the body is not base64", code="result.body") from error
+    if len(inline) > most_bytes:
+        raise TooLarge(f"results over {most_bytes} bytes go through the bucket", code="result.inline")
+    return inline
+
+
+def _object_ref(body: ResultsBody, dispatch: DispatchContext) -> staging.ObjectRef | None:
+    if body.category != dispatch.category:
+        raise Invalid(f"the dispatch is about {dispatch.category}", code="result.category")
+    if body.object is None:
+        return None
+    # Any other key may be a result of somebody else, which would be deleted after the merge.
+    if not body.object.key.startswith(f"{dispatch.workspace_id}/{dispatch.dispatch_id}/"):
+        raise Invalid("the object does not belong to the dispatch", code="result.object")
+    return staging.ObjectRef(body.object.key, body.object.size, bytes.fromhex(body.object.sha256))
+
+
+@router.post("/leave")
+async def leave(request: Request) -> Response:
+    """Ends this life of the worker; what it still holds is given to others."""
+    resources = resources_of(request)
+    async with resources.system_pool.acquire() as conn:
+        worker = _current(request, await workers.authenticate(conn, _token(request), resources.pepper))
+        async with conn.transaction():
+            await workers.leave(conn, worker)
+    return _json({})
+
+
+async def _dispatched(
+    request: Request, conn: Connection, dispatch_id: UUID
+) -> tuple[Worker, DispatchContext | None]:
+    pepper = resources_of(request).pepper
+    worker, dispatch = await workers.authenticate_with_dispatch(conn, _token(request), pepper, dispatch_id)
+    return _current(request, worker), dispatch
+
+
+def _require_class(worker: Worker, dispatch: DispatchContext) -> None:
+    if dispatch.task_queue not in worker.queues.values():
+        raise Forbidden("the dispatch is not for this worker's queues", code="worker.queue")
+
+
+def _current(request: Request, worker: Worker) -> Worker:
+    given = request.headers.get(names.WORKER_INCARNATION_HEADER, "")
+    if worker.incarnation is None or given != str(worker.incarnation):
+        raise Conflict("this life of the worker is over", code="worker.stale_incarnation")
+    return worker
+
+
+def _token(request: Request) -> str:
+    scheme, _, token = request.headers.get("Authorization", "").partition(" ")
+    if scheme.lower() != "bearer" or not token:
+        raise Unauthenticated("send the token: Authorization: Bearer …", code="worker.token")
+    return token
+
+
+def _hub(request: Request) -> ControlHub:
+    hub: ControlHub = request.app.state.control
+    return hub
+
+
+async def _read(request: Request, model: type[BodyT]) -> BodyT:
+    try:
+        return model.model_validate_json(await request.body())
+    except ValidationError as error:
+        faults = error.errors(include_url=False, include_context=False, include_input=False)
+        raise RequestValidationError(
+            [{**fault, "loc": ("body", *fault["loc"])} for fault in faults]
+        ) from error
+
+
+def _json(content: Mapping[str, object]) -> Response:
+    return Response(orjson.dumps(content), media_type="application/json")

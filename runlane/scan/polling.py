@@ -1,0 +1,112 @@
+"""The polls of a scan worker: one Temporal worker for each of its queues, replaced when it fails."""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from importlib.metadata import version
+from typing import Final
+
+import structlog
+from temporalio.client import Client
+from temporalio.worker import Worker
+
+from runlane.scan.activity import ScanActivities
+from runlane.scan.client import backoff_s
+from runlane.scan.wire import Queue
+
+log = structlog.get_logger(__name__)
+
+_POLLS: Final = 2
+"""Polls open at once for a queue; each holds a slot while it waits."""
+
+_MOST_BEAT_INTERVAL: Final = timedelta(seconds=2)
+
+
+@dataclass(frozen=True, slots=True)
+class Temporal:
+    """Where Temporal is, and who we are there."""
+
+    address: str
+    namespace: str
+    identity: str
+
+
+@dataclass(frozen=True, slots=True)
+class Poller:
+    """Serves queues until told to stop; batches in hand then have `drain_s` to finish."""
+
+    temporal: Temporal
+    queues: Sequence[Queue]
+    activities: ScanActivities
+    drain_s: float
+
+    async def serve(self, stop: asyncio.Event) -> None:
+        """Returns when the stop has come and nothing runs any more."""
+        client = await self._connect(stop)
+        if client is None:
+            return
+        async with asyncio.TaskGroup() as group:
+            for queue in self.queues:
+                group.create_task(self._serve_queue(client, queue, stop))
+
+    async def _connect(self, stop: asyncio.Event) -> Client | None:
+        tries = 0
+        while not stop.is_set():
+            try:
+                return await Client.connect(
+                    self.temporal.address,
+                    namespace=self.temporal.namespace,
+                    identity=self.temporal.identity,
+                )
+            except RuntimeError as error:
+                log.warning("temporal_away", address=self.temporal.address, error=str(error))
+            await pause(stop, backoff_s(tries))
+            tries += 1
+        return None
+
+    async def _serve_queue(self, client: Client, queue: Queue, stop: asyncio.Event) -> None:
+        tries = 0
+        while not stop.is_set():
+            try:
+                await _run(self._worker(client, queue), stop)
+            except RuntimeError as error:  # how the SDK reports what it could not live through
+                log.warning("polling_failed", task_queue=queue.task_queue, error=str(error))
+                await pause(stop, backoff_s(tries))
+                tries += 1
+
+    def _worker(self, client: Client, queue: Queue) -> Worker:
+        return Worker(
+            client,
+            task_queue=queue.task_queue,
+            activities=[self.activities.run_batch],
+            build_id=version("runlane"),
+            max_concurrent_activities=queue.slots,
+            max_concurrent_activity_task_polls=_POLLS,
+            max_heartbeat_throttle_interval=_MOST_BEAT_INTERVAL,
+            graceful_shutdown_timeout=timedelta(seconds=self.drain_s),
+            disable_eager_activity_execution=True,
+        )
+
+
+async def _run(worker: Worker, stop: asyncio.Event) -> None:
+    running = asyncio.create_task(worker.run())
+    stopping = asyncio.create_task(stop.wait())
+    try:
+        await asyncio.wait([running, stopping], return_when=asyncio.FIRST_COMPLETED)
+        if not running.done():
+            await worker.shutdown()
+        await running
+    finally:
+        stopping.cancel()
+        running.cancel()
+        await asyncio.wait([running])
+
+
+async def pause(stop: asyncio.Event, seconds: float) -> None:
+    """Waits for the stop, at most so long."""
+    try:
+        async with asyncio.timeout(seconds):
+            await stop.wait()
+    except TimeoutError:
+        pass
