@@ -6,6 +6,7 @@ Every one is safe to repeat: each state change is conditional, each call of `nex
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any
 from uuid import UUID
 
@@ -26,7 +27,16 @@ class RunRef:
     """A run and the workflow that asks."""
 
     run_id: str
-    workflow_id: str = ""
+    workflow_id: str
+
+
+@dataclass
+class AdoptInput:
+    """A run and the workflow run that has just begun to drive it."""
+
+    run_id: str
+    workflow_run_id: str
+    started_at: datetime
 
 
 @dataclass
@@ -82,6 +92,7 @@ class NextInput:
     workspace_id: str
     workflow_id: str
     workflow_run_id: str
+    owner: str
     call_number: int
     rooms: dict[str, int]
 
@@ -175,10 +186,11 @@ class RunActivities:
             yield conn
 
     @activity.defn
-    async def load_run(self, ref: RunRef) -> RunView:
+    async def load_run(self, request: AdoptInput) -> RunView:
         """Starts or adopts a run from its rows; repeated before the first dispatch, it finds the same."""
+        owner = runs.Owner(request.workflow_run_id, request.started_at)
         async with self._transaction() as conn:
-            return _run_view(await runs.load(conn, UUID(ref.run_id), adopt=True))
+            return _run_view(await runs.load(conn, UUID(request.run_id), owner))
 
     @activity.defn
     async def resync_run(self, ref: RunRef) -> RunView:
@@ -233,6 +245,7 @@ class RunActivities:
             workspace_id=UUID(request.workspace_id),
             workflow_id=request.workflow_id,
             workflow_run_id=request.workflow_run_id,
+            owner=request.owner,
             call_number=request.call_number,
             rooms=request.rooms,
         )

@@ -51,13 +51,21 @@ class Flight:
     handle: workflow.ActivityHandle[BatchResult]
 
 
+@dataclass
+class RunIdentity:
+    """The run that batches belong to. `owner` is the Temporal run id of the run's own workflow."""
+
+    run_id: str
+    workspace_id: str
+    owner: str
+
+
 class Dispatcher:
     """Drives batches of one run; owned by one workflow, woken by `changed`."""
 
-    def __init__(self, run_id: str, workspace_id: str, limits: Limits) -> None:
+    def __init__(self, run: RunIdentity, limits: Limits) -> None:
         self.changed = False
-        self._run_id = run_id
-        self._workspace_id = workspace_id
+        self._run = run
         self._limits = limits
         self._flights: dict[str, Flight] = {}
         self._ended: list[EndedBatch] = []
@@ -82,10 +90,11 @@ class Dispatcher:
         self._calls += 1
         info = workflow.info()
         request = NextInput(
-            run_id=self._run_id,
-            workspace_id=self._workspace_id,
+            run_id=self._run.run_id,
+            workspace_id=self._run.workspace_id,
             workflow_id=info.workflow_id,
             workflow_run_id=info.run_id,
+            owner=self._run.owner,
             call_number=self._calls,
             rooms=self._rooms(step_ids),
         )
@@ -109,7 +118,7 @@ class Dispatcher:
         self._started += 1
         handle = workflow.start_activity(
             names.RUN_BATCH_ACTIVITY,
-            BatchInput(batch.dispatch_id, self._run_id, batch.step_id, batch.tool_id, batch.size),
+            BatchInput(batch.dispatch_id, self._run.run_id, batch.step_id, batch.tool_id, batch.size),
             result_type=BatchResult,
             activity_id=batch.dispatch_id,
             task_queue=batch.task_queue,
@@ -117,7 +126,7 @@ class Dispatcher:
             heartbeat_timeout=timedelta(seconds=batch.heartbeat_s),
             retry_policy=policies.BATCH_RETRY,
             cancellation_type=policies.WAIT,
-            priority=Priority(priority_key=batch.priority + 1, fairness_key=self._run_id),
+            priority=Priority(priority_key=batch.priority + 1, fairness_key=self._run.run_id),
             summary=f"{batch.step_id}: {batch.tool_id} × {batch.size}",
         )
         self._flights[batch.dispatch_id] = Flight(batch, handle)

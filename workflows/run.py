@@ -13,6 +13,7 @@ from temporalio.common import SearchAttributeKey
 
 with workflow.unsafe.imports_passed_through():
     from activities.runs import (
+        AdoptInput,
         CloseInput,
         NextResult,
         OpenShardsInput,
@@ -28,7 +29,7 @@ with workflow.unsafe.imports_passed_through():
     from runlane.jobs import RunVerb, StepStatus
     from runlane.runs import Step, doomed_steps, ready_steps, run_verb
     from workflows import policies
-    from workflows.dispatching import Dispatcher, Limits
+    from workflows.dispatching import Dispatcher, Limits, RunIdentity
     from workflows.shard import ShardInput, StepShard
 
 RUN_STATUS = SearchAttributeKey.for_keyword(names.SA_RUN_STATUS)
@@ -59,7 +60,8 @@ class RunWorkflow:
     @workflow.init
     def __init__(self, request: RunInput) -> None:
         self._request = request
-        self._dispatcher = Dispatcher(request.run_id, request.workspace_id, request.limits)
+        self._identity = RunIdentity(request.run_id, request.workspace_id, workflow.info().run_id)
+        self._dispatcher = Dispatcher(self._identity, request.limits)
         self._steps: dict[str, Step] = {}
         self._shards: set[str] = set()
         self._status = ""
@@ -103,8 +105,10 @@ class RunWorkflow:
         await self._dispatcher.wait(work.steps, summary="until the next back-off is over")
 
     async def _load(self) -> None:
+        info = workflow.info()
+        adopt = AdoptInput(self._request.run_id, info.run_id, info.workflow_start_time)
         view: RunView = await workflow.execute_local_activity_method(
-            RunActivities.load_run, self._ref(), summary="read the run", **policies.ROWS
+            RunActivities.load_run, adopt, summary="read the run", **policies.ROWS
         )
         self._see(view)
         self._dispatcher.abandon(view.orphans, Ending.RELEASED)
@@ -178,7 +182,7 @@ class RunWorkflow:
             )
             self._set_status(step.step_id, StepStatus.RUNNING)
         verb = run_verb(list(self._steps.values()))
-        if verb is not None and self._dispatcher.is_idle:
+        if verb is not None and self._dispatcher.is_idle and not self._shards:
             await self._close(verb)
         return bool(doomed or ready)
 
@@ -224,7 +228,7 @@ class RunWorkflow:
         self._shards.add(workflow_id)
         handle = await workflow.start_child_workflow(
             StepShard.run,
-            ShardInput(request.run_id, request.workspace_id, step_id, number, request.limits),
+            ShardInput(self._identity, step_id, number, request.limits),
             id=workflow_id,
             parent_close_policy=workflow.ParentClosePolicy.TERMINATE,
             static_summary=f"shard {number} of {step_id}",

@@ -14,15 +14,14 @@ with workflow.unsafe.imports_passed_through():
     from runlane import names
     from runlane.db.settle import Ending
     from workflows import policies
-    from workflows.dispatching import Dispatcher, Limits
+    from workflows.dispatching import Dispatcher, Limits, RunIdentity
 
 
 @dataclass
 class ShardInput:
     """Which step of which run, and how much."""
 
-    run_id: str
-    workspace_id: str
+    run: RunIdentity
     step_id: str
     number: int
     limits: Limits = field(default_factory=Limits)
@@ -42,7 +41,7 @@ class StepShard:
     @workflow.init
     def __init__(self, request: ShardInput) -> None:
         self._request = request
-        self._dispatcher = Dispatcher(request.run_id, request.workspace_id, request.limits)
+        self._dispatcher = Dispatcher(request.run, request.limits)
         self._nudged = False
         self._is_closed = False
 
@@ -76,7 +75,7 @@ class StepShard:
 
     async def _resync(self) -> None:
         self._nudged = False
-        ref = RunRef(self._request.run_id, workflow.info().workflow_id)
+        ref = RunRef(self._request.run.run_id, workflow.info().workflow_id)
         view = await workflow.execute_local_activity_method(
             RunActivities.resync_run, ref, summary="look again", **policies.ROWS
         )

@@ -120,6 +120,8 @@ CREATE TABLE job_histories (
   created_by text,
   blocked_reason text,
   nudged_at timestamptz,
+  owner text,
+  owner_started_at timestamptz,
   created_at timestamptz NOT NULL DEFAULT clock_timestamp(),
   started_at timestamptz,
   closed_at timestamptz,
@@ -136,6 +138,7 @@ CREATE TABLE job_histories (
 );
 COMMENT ON COLUMN job_histories.definition IS 'frozen at start: later edits of the definition change nothing';
 COMMENT ON COLUMN job_histories.nudged_at IS 'set by the transaction that asks the workflow to look; cleared by its read';
+COMMENT ON COLUMN job_histories.owner IS 'Temporal run id of the workflow that adopted it last: an older one takes no rows';
 CREATE INDEX job_histories_list ON job_histories (workspace_id, created_at DESC, id DESC);
 CREATE INDEX job_histories_open ON job_histories (created_at) WHERE closed_at IS NULL;
 

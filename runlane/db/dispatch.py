@@ -28,6 +28,8 @@ class NextBatches:
     workspace_id: UUID
     workflow_id: str
     workflow_run_id: str
+    owner: str
+    """Temporal run id of the workflow that drives the run: the caller, or the parent of a shard."""
     call_number: int
     rooms: Mapping[str, int]
     """Step id → batches wanted, 0 to only look."""
@@ -76,7 +78,7 @@ ORDER BY d.id
 """
 
 _STEP = """
-SELECT s.tool_id, t.toolset, h.closed_at IS NOT NULL AS is_closed, h.blocked_reason, w.allow_shared,
+SELECT s.tool_id, t.toolset, h.closed_at IS NOT NULL OR h.owner IS DISTINCT FROM $3 AS is_closed, h.blocked_reason, w.allow_shared,
        EXISTS (SELECT 1 FROM pauses p
                WHERE p.lifted_at IS NULL AND (p.workspace_id IS NULL OR p.workspace_id = s.workspace_id)
                  AND (p.run_id IS NULL OR p.run_id = s.run_id)
@@ -86,6 +88,7 @@ JOIN job_histories h ON h.id = s.run_id
 JOIN workspaces w ON w.id = s.workspace_id
 JOIN tools t ON t.id = s.tool_id
 WHERE s.run_id = $1 AND s.step_id = $2
+FOR KEY SHARE OF h
 """
 
 _SLOTS = """
@@ -147,6 +150,9 @@ WHERE id = $1 AND closed_at IS NULL AND blocked_reason IS DISTINCT FROM $2
 async def next_batches(conn: Connection, call: NextBatches) -> Batches:
     """Takes due jobs, writes their dispatches and says what is left, in one transaction of the caller.
 
+    A workflow that does not own the run any more is told that it is closed; the key-share lock keeps an
+    adoption out until this transaction has ended.
+
     Order: priority, then oldest first, inside each step. Uses the partial index `jobs_dispatchable`.
     """
     repeated = await conn.fetch(_REPEATED, call.workflow_run_id, call.call_number)
@@ -154,7 +160,7 @@ async def next_batches(conn: Connection, call: NextBatches) -> Batches:
     steps: list[StepWork] = []
     blocked: set[str] = set()
     for step_id, room in call.rooms.items():
-        step = await conn.fetchrow(_STEP, call.run_id, step_id)
+        step = await conn.fetchrow(_STEP, call.run_id, step_id, call.owner)
         if step is None or step["is_closed"]:
             return Batches(is_closed=True)
         taker = _Taker(conn, call, step_id, step)

@@ -1,13 +1,14 @@
 """What a run's workflow reads and writes about the run itself: load, adopt, resync, close, skip."""
 
 from dataclasses import dataclass, field
+from datetime import datetime
 from uuid import UUID
 
 from runlane import names
 from runlane.db import outbox
 from runlane.db.guards import job_may, run_may, step_may
 from runlane.db.pool import Connection, Record
-from runlane.errors import NotFound
+from runlane.errors import Conflict, NotFound, Refused
 from runlane.events import EVENT_CATALOG, Envelope, envelope
 from runlane.events.payloads import JobSkipped, RunPayload, StepPayload
 from runlane.jobs import JOBS, RUNS, STEPS, JobVerb, RunStatus, RunVerb, StepStatus, StepVerb
@@ -33,6 +34,14 @@ UPDATE job_histories
 SET status = '{RUNS.target_of(RunVerb.START)}', started_at = clock_timestamp()
 WHERE id = $1 AND {run_may(RunVerb.START)}
 RETURNING workspace_id, name, kind
+"""
+
+_ADOPT = """
+WITH held AS (SELECT id FROM job_histories WHERE id = $1 FOR UPDATE)
+UPDATE job_histories SET owner = $2, owner_started_at = $3
+FROM held
+WHERE job_histories.id = held.id AND (owner_started_at IS NULL OR owner_started_at <= $3)
+RETURNING true
 """
 
 _RUN = """
@@ -121,25 +130,41 @@ RETURNING workspace_id, name, kind
 """
 
 
-async def load(conn: Connection, run_id: UUID, *, adopt: bool) -> RunRead:
-    """Reads a run for its workflow, starting it if it is new.
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """The workflow run that drives a run of ours; a later start outranks an earlier one."""
 
-    With `adopt` the workflow has just begun and nothing of an earlier one counts: pending rows lose their
-    dispatch, and dispatches with jobs in progress are handed over as orphans to settle. Safe to repeat until
-    the first dispatch of this workflow.
+    workflow_run_id: str
+    started_at: datetime
+
+
+async def load(conn: Connection, run_id: UUID, owner: Owner) -> RunRead:
+    """Adopts a run for a workflow that has just begun, starting it if it is new.
+
+    Nothing of an earlier workflow counts: pending rows lose their dispatch, and dispatches with jobs in
+    progress are handed over as orphans to settle. From now on only `owner` is given batches: a transaction
+    that an earlier workflow left behind takes no rows. Safe to repeat until the first dispatch.
 
     Raises:
         NotFound: there is no such run.
+        Conflict: `run.superseded`, a later workflow has adopted it.
     """
+    if await conn.fetchval(_ADOPT, run_id, owner.workflow_run_id, owner.started_at) is None:
+        raise await _not_adopted(conn, run_id)
     started = await conn.fetchrow(_START, run_id)
     if started is not None:
         await outbox.insert(conn, [_run_started(run_id, started)])
     await conn.execute(_CLEAR_NUDGE, names.run_workflow_id(run_id), run_id)
-    if adopt:
-        for statement in (_FREE_PENDING, _CLOSE_DISPATCHES, _CLOSE_SHARDS):
-            await conn.execute(statement, run_id)
-    orphans = await conn.fetch(_IN_PROGRESS, run_id) if adopt else []
+    for statement in (_FREE_PENDING, _CLOSE_DISPATCHES, _CLOSE_SHARDS):
+        await conn.execute(statement, run_id)
+    orphans = await conn.fetch(_IN_PROGRESS, run_id)
     return await _read(conn, run_id, [row["dispatch_id"] for row in orphans])
+
+
+async def _not_adopted(conn: Connection, run_id: UUID) -> Refused:
+    if await conn.fetchval("SELECT 1 FROM job_histories WHERE id = $1", run_id) is None:
+        return NotFound("no such run", code="run.not_found")
+    return Conflict("a later workflow drives this run", code="run.superseded")
 
 
 async def resync(conn: Connection, run_id: UUID, workflow_id: str) -> RunRead:
