@@ -9,7 +9,7 @@ from fastapi import APIRouter, FastAPI
 from api import problems
 from api.middleware import BodyLimit, RequestId
 from api.resources import open_resources
-from api.routes import health, inventory, jobs, runs, targets, workers
+from api.routes import health, inventory, jobs, runs, targets, worker, workers
 from runlane.errors import Forbidden, Invalid, Unauthenticated, Unavailable
 from runlane.settings import Settings
 
@@ -38,7 +38,7 @@ def create_app(settings: Settings) -> FastAPI:
 def _v1() -> APIRouter:
     always = problems.problems(Unauthenticated, Forbidden, Invalid, Unavailable)
     router = APIRouter(prefix="/v1", responses=always)
-    for resource in (targets, runs, jobs, inventory, workers):
+    for resource in (targets, runs, jobs, inventory, workers, worker):
         router.include_router(resource.router)
     return router
 

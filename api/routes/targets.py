@@ -3,9 +3,10 @@
 from typing import Annotated
 from uuid import UUID
 
-from fastapi import APIRouter, Depends, Path
+from fastapi import APIRouter, Depends, Path, Query
+from pydantic import Field
 
-from api.deps import Paging, ReadTargets, WriteTargets, no_query
+from api.deps import PageQuery, ReadTargets, WriteTargets, no_query
 from api.problems import problems
 from api.schemas import NewTarget, PageOf, Target
 from runlane.db.targets import add_target, get_target, list_targets
@@ -16,10 +17,16 @@ router = APIRouter(prefix="/targets", tags=["targets"])
 TargetId = Annotated[UUID, Path(description="id of a target")]
 
 
+class TargetQuery(PageQuery):
+    """Which targets."""
+
+    value: str | None = Field(None, max_length=253, description="the target of exactly this spelling")
+
+
 @router.get("")
-async def index(access: ReadTargets, query: Paging) -> PageOf[Target]:
+async def index(access: ReadTargets, query: Annotated[TargetQuery, Query()]) -> PageOf[Target]:
     """Lists targets; sorts by `created_at` or `value`."""
-    page = await list_targets(access.conn, access.workspace_id, query.page)
+    page = await list_targets(access.conn, access.workspace_id, query.value, query.page)
     return PageOf[Target].model_validate(page, from_attributes=True)
 
 

@@ -10,7 +10,7 @@ from runlane.db import outbox
 from runlane.db.engine import driver
 from runlane.db.paging import Orders, Page, PageRequest, fetch_page
 from runlane.db.tables import targets
-from runlane.errors import Conflict, NotFound
+from runlane.errors import Conflict, Invalid, NotFound
 from runlane.events import EVENT_CATALOG, Actor, envelope
 from runlane.events.payloads import TargetCreated
 from runlane.tools.targets import parse_target
@@ -39,11 +39,14 @@ async def add_target(
     networks = await raw.fetchval(
         "SELECT allowed_networks::text[] FROM workspaces WHERE id = $1", workspace_id
     )
-    target = parse_target(text, networks or ())
+    try:
+        target = parse_target(text, networks or ())
+    except Invalid as error:
+        raise Invalid(error.detail, code=error.code, fields={"value": error.detail}) from error
     row = await raw.fetchrow(_INSERT, workspace_id, target.kind, target.value)
     if row is None:
         detail = f"{target.value} is a target already"
-        raise Conflict(detail, code="target.duplicate", fields={"target": detail})
+        raise Conflict(detail, code="target.duplicate", fields={"value": detail})
     payload = TargetCreated(target_id=row["id"], kind=target.kind, value=target.value)
     created = envelope(
         EVENT_CATALOG.target.created,
@@ -56,11 +59,15 @@ async def add_target(
     return dict(row)
 
 
-async def list_targets(conn: AsyncConnection, workspace_id: UUID, page: PageRequest) -> Page:
-    """Targets of a workspace that were not deleted."""
+async def list_targets(
+    conn: AsyncConnection, workspace_id: UUID, value: str | None, page: PageRequest
+) -> Page:
+    """Targets of a workspace that were not deleted; with `value` the one of that spelling."""
     statement = select(*_COLUMNS).where(
         targets.c.workspace_id == workspace_id, targets.c.deleted_at.is_(None)
     )
+    if value is not None:
+        statement = statement.where(targets.c.value == value)
     return await fetch_page(conn, statement, ORDERS, page)
 
 

@@ -1,0 +1,61 @@
+"""The `runlane` command.
+
+Command modules import what is heavy inside their functions: a process that runs lanes loads no web framework,
+and `--help` loads nothing.
+"""
+
+from typing import Annotated
+
+import typer
+
+from runlane.cli import inventory, jobs, keys, local, processes, runs, targets
+from runlane.cli.errors import CommandError, from_runlane_error
+from runlane.cli.output import print_error
+from runlane.errors import RunlaneError
+
+app = typer.Typer(
+    name="runlane",
+    help="A durable job registry, event bridge and work queue on Temporal.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+local.register(app)
+processes.register(app)
+app.add_typer(runs.app, name="run")
+app.add_typer(jobs.app, name="job")
+app.add_typer(targets.app, name="target")
+app.add_typer(processes.worker_app, name="worker")
+app.add_typer(keys.key_app, name="key")
+app.add_typer(keys.workspace_app, name="workspace")
+inventory.register(app)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        print(version("runlane"))
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    _: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Say which.")
+    ] = False,
+) -> None:
+    """A durable job registry, event bridge and work queue on Temporal."""
+
+
+def main() -> None:
+    """Runs the command line; the exit code says how it ended (see `ExitCode`)."""
+    try:
+        app()
+    except CommandError as error:
+        print_error(error)
+        raise SystemExit(error.exit_code) from None
+    except RunlaneError as error:
+        failure = from_runlane_error(error)
+        print_error(failure)
+        raise SystemExit(failure.exit_code) from None

@@ -1,0 +1,128 @@
+"""The API as commands use it."""
+
+import time
+from collections.abc import Iterator, Mapping
+from types import TracebackType
+from typing import Final, Self, cast
+from urllib.parse import urlsplit
+from uuid import UUID, uuid4
+
+import httpx2
+
+from runlane.cli.errors import CommandError, ExitCode, exit_code_of_status
+from runlane.cli.profile import Profile
+
+Json = dict[str, object]
+Query = Mapping[str, str | int | list[str]]
+
+_RETRIES_S: Final = (0.2, 0.5, 1.0, 2.0)
+_PAGE: Final = 200
+_MIN_TAIL: Final = 6
+
+
+class ApiClient:
+    """Calls the API with one key; every failure is a CommandError with its exit code.
+
+    Reads are tried again while the API is away, and so are writes that say so.
+    """
+
+    def __init__(self, profile: Profile) -> None:
+        is_local = urlsplit(profile.api_url).hostname in {"127.0.0.1", "localhost", "::1"}
+        self._client = httpx2.Client(
+            base_url=profile.api_url,
+            headers={"Authorization": f"Bearer {profile.api_key}"},
+            timeout=httpx2.Timeout(30.0, connect=5.0),
+            trust_env=not is_local,  # a proxy of the environment is not meant for this machine
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._client.close()
+
+    def get(self, path: str, query: Query | None = None) -> Json:
+        """Reads one thing or one page."""
+        return self._call("GET", path, query=query)
+
+    def post(self, path: str, body: Json | None = None, *, once: bool = False) -> Json:
+        """Changes something. `once` sends an Idempotency-Key, so that a lost answer is asked for again."""
+        return self._call("POST", path, body=body, once=once)
+
+    def items(self, path: str, query: Query | None = None, limit: int | None = None) -> Iterator[Json]:
+        """Yields the rows of a list, page by page, up to `limit`."""
+        left = limit if limit is not None else 10**9
+        asked: dict[str, str | int | list[str]] = dict(query or {})
+        while left > 0:
+            page = self.get(path, {**asked, "limit": min(left, _PAGE)})
+            rows = cast(list[Json], page["items"])
+            yield from rows
+            left -= len(rows)
+            if page["next"] is None:
+                return
+            asked["after"] = str(page["next"])
+
+    def resolve(self, path: str, text: str) -> str:
+        """Turns what a person typed into an id: an id, `@last`, or a unique tail of at least 6 characters.
+
+        Raises:
+            CommandError: none or several fit.
+        """
+        try:
+            return str(UUID(text))
+        except ValueError:
+            pass
+        ids = [str(row["id"]) for row in self.items(path, limit=1 if text == "@last" else 1000)]
+        fits = ids if text == "@last" else [each for each in ids if each.endswith(text.lower())]
+        if len(fits) == 1 and (text == "@last" or len(text) >= _MIN_TAIL):
+            return fits[0]
+        if len(fits) > 1:
+            message = f"{text} fits {len(fits)}: {', '.join(fits[:5])}"
+            raise CommandError(message, ExitCode.USAGE)
+        raise CommandError(f"nothing of that id: {text}", ExitCode.NOT_FOUND)
+
+    def _call(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: Query | None = None,
+        body: Json | None = None,
+        once: bool = False,
+    ) -> Json:
+        headers = {"Idempotency-Key": str(uuid4())} if once else {}
+        pauses = list(_RETRIES_S) if once or method == "GET" else []
+        while True:
+            failure = CommandError("the API does not answer", ExitCode.UNREACHABLE, hint="runlane doctor")
+            try:
+                response = self._client.request(method, path, params=query, json=body, headers=headers)
+                if response.is_success:
+                    return cast(Json, response.json())
+                failure = _failure(response)
+            except httpx2.TransportError as error:
+                failure.message = f"{self._client.base_url} does not answer: {error}"
+                failure.__cause__ = error
+            is_passing = failure.exit_code is ExitCode.UNREACHABLE or failure.code == "idempotency.in_flight"
+            if not is_passing or not pauses:
+                raise failure
+            time.sleep(pauses.pop(0))
+
+
+def _failure(response: httpx2.Response) -> CommandError:
+    exit_code = exit_code_of_status(response.status_code)
+    try:
+        problem = response.json()
+    except ValueError:
+        problem = None
+    if not isinstance(problem, dict):
+        return CommandError(f"the API answered {response.status_code}", exit_code)
+    fields = problem.get("fields")
+    return CommandError(
+        str(problem.get("detail", "")),
+        exit_code,
+        code=str(problem.get("code", "")),
+        request_id=str(problem.get("request_id", "")),
+        fields={str(k): str(v) for k, v in fields.items()} if isinstance(fields, dict) else {},
+    )

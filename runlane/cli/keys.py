@@ -1,0 +1,99 @@
+"""Workspaces and keys. These commands speak to the database: whoever holds its address may make keys."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Annotated, TypeVar
+
+import typer
+
+from runlane.cli.options import JsonFlag
+from runlane.cli.output import note, print_json
+from runlane.cli.profile import state_dir
+
+if TYPE_CHECKING:
+    from runlane.db.pool import Connection
+    from runlane.settings import Settings
+
+key_app = typer.Typer(no_args_is_help=True, help="API keys.")
+workspace_app = typer.Typer(no_args_is_help=True, help="Workspaces.")
+
+MadeT = TypeVar("MadeT")
+
+
+@key_app.command("create")
+def create_key(
+    name: Annotated[str, typer.Argument(help="What the key is for.")],
+    workspace: Annotated[str, typer.Option("--workspace", "-w", help="Name or id.")] = "default",
+    scope: Annotated[
+        list[str] | None, typer.Option("--scope", help="May be repeated; default: all of the workspace.")
+    ] = None,
+    days: Annotated[int | None, typer.Option("--days", min=1, help="Days until it expires.")] = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Make a key. It is shown once and kept nowhere."""
+    from runlane.db import keys, workspaces
+
+    settings = _settings()
+    pepper = keys.check_pepper(settings.key_pepper.get_secret_value())
+    expires_at = datetime.now(UTC) + timedelta(days=days) if days else None
+
+    async def make(conn: "Connection") -> keys.CreatedKey:
+        workspace_id = await workspaces.find_workspace(conn, workspace)
+        new = keys.NewKey(name, workspace_id, scope or [keys.ALL_SCOPES], expires_at)
+        return await keys.create_key(conn, new, pepper)
+
+    made = asyncio.run(_in_transaction(settings, make))
+    if as_json:
+        print_json({"id": str(made.key_id), "key": made.plaintext})
+    else:
+        print(made.plaintext)
+        note(f"key {made.key_id}: keep it now, it cannot be shown again")
+
+
+@workspace_app.command("create")
+def create_workspace(
+    name: str,
+    allow: Annotated[
+        list[str] | None,
+        typer.Option("--allow", help="Network that may be scanned besides public addresses."),
+    ] = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Make a workspace."""
+    from runlane.db import workspaces
+
+    settings = _settings()
+
+    async def make(conn: "Connection") -> str:
+        return str(await workspaces.create_workspace(conn, name, allow or ()))
+
+    workspace_id = asyncio.run(_in_transaction(settings, make))
+    if as_json:
+        print_json({"id": workspace_id, "name": name})
+    else:
+        print(workspace_id)
+        note(f"next: runlane key create --workspace {workspace_id} 'first key'")
+
+
+def _settings() -> "Settings":
+    from runlane.cli.platform import adopt_running_stack
+    from runlane.settings import Settings
+
+    adopt_running_stack(state_dir())
+    return Settings.load()
+
+
+async def _in_transaction(settings: "Settings", make: "Callable[[Connection], Awaitable[MadeT]]") -> MadeT:
+    from runlane.cli.errors import CommandError, ExitCode
+    from runlane.db.pool import open_pool
+
+    if not settings.database_system_url:
+        message = "no database: RUNLANE_DATABASE_SYSTEM_URL is not set and no stack runs here"
+        raise CommandError(message, ExitCode.UNREACHABLE, hint="runlane up")
+    pool = await open_pool(settings.database_system_url, size=1, name="runlane-cli")
+    try:
+        async with pool.acquire() as conn, conn.transaction():
+            return await make(conn)
+    finally:
+        await pool.close()

@@ -1,0 +1,11 @@
+"""Options that many commands share."""
+
+from typing import Annotated
+
+import typer
+
+JsonFlag = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
+Limit = Annotated[int, typer.Option("--limit", min=1, max=100_000, help="Rows at most.")]
+Sort = Annotated[
+    str | None, typer.Option("--sort", help="Order of the list, such as -created_at (descending).")
+]

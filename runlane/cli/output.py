@@ -1,0 +1,79 @@
+"""What commands print: data on stdout, everything else on stderr."""
+
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from runlane.cli.errors import CommandError
+from runlane.cli.text import visible
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column of a list: its heading, and the key of the row (dots go into objects)."""
+
+    heading: str
+    key: str
+
+
+def print_json(value: object) -> None:
+    """Prints one line of JSON. Only ASCII: nothing in it can steer a terminal."""
+    print(json.dumps(value, separators=(",", ":"), ensure_ascii=True), flush=True)
+
+
+def print_rows(rows: Sequence[Mapping[str, object]], columns: Sequence[Column]) -> None:
+    """Prints a table: fitted to a terminal, tab-separated with its heading for a pipe."""
+    cells = [[visible(_pick(row, column.key)) for column in columns] for row in rows]
+    headings = [column.heading for column in columns]
+    if not sys.stdout.isatty():
+        for line in (headings, *cells):
+            print("\t".join(line))
+        return
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for heading in headings:
+        table.add_column(heading, overflow="fold" if heading == "ID" else "ellipsis", no_wrap=heading == "ID")
+    for line in cells:
+        table.add_row(*(Text(cell) for cell in line))  # Text: brackets in foreign text are no markup
+    Console().print(table)
+
+
+def print_fields(pairs: Sequence[tuple[str, object]]) -> None:
+    """Prints one thing as `name: value` lines."""
+    width = max(len(name) for name, _ in pairs)
+    for name, value in pairs:
+        print(f"{name:<{width}}  {visible(value)}")
+
+
+def note(text: str) -> None:
+    """Says something to the person: progress, hints, warnings."""
+    print(visible(text), file=sys.stderr, flush=True)
+
+
+def print_error(error: CommandError) -> None:
+    """Prints what went wrong, why, and what to try."""
+    note(f"error: {error.message}")
+    for path, fault in error.fields.items():
+        if fault != error.message:
+            note(f"       {path}: {fault}")
+    details = [f"code: {error.code}"] if error.code else []
+    details += [f"request: {error.request_id}"] if error.request_id else []
+    if details:
+        note(f" {'   '.join(details)}")
+    if error.hint:
+        note(f"  try: {error.hint}")
+
+
+def _pick(row: Mapping[str, object], key: str) -> object:
+    value: object = row
+    for part in key.split("."):
+        if not isinstance(value, Mapping):
+            return None
+        value = value.get(part)
+    if isinstance(value, list):
+        return ", ".join(str(each) for each in value)
+    return value

@@ -1,0 +1,127 @@
+"""Commands that are processes: each runs until SIGINT or SIGTERM and then ends orderly."""
+
+import asyncio
+import os
+import signal
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING
+
+import typer
+
+from runlane.cli.output import note
+
+if TYPE_CHECKING:
+    from runlane.settings import Settings
+
+    Process = Callable[[Settings, asyncio.Event], Awaitable[None]]
+
+worker_app = typer.Typer(no_args_is_help=True, help="Workers: list them, or be one.")
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the processes that stand for themselves."""
+    app.command("api")(api)
+    app.command("lanes")(lanes)
+    app.command("migrate")(migrate)
+
+
+def api() -> None:
+    """Serve the REST interface and the workers' endpoints."""
+    from api.server import serve
+
+    serve(_load())
+
+
+def lanes() -> None:
+    """Relay commands to Temporal and events to the bus, and feed every lane."""
+    from lanes.runner import run_lanes
+
+    _run(run_lanes)
+
+
+@worker_app.command("core")
+def core() -> None:
+    """Run workflows and their light activities."""
+    from runlane.worker import run_core
+
+    _run(run_core)
+
+
+@worker_app.command("results")
+def results() -> None:
+    """Merge staged results into the inventory."""
+    from runlane.worker import run_results
+
+    _run(run_results)
+
+
+@worker_app.command("scan")
+def scan() -> None:
+    """Run tools on this host."""
+    _run(_run_scan)
+
+
+def migrate() -> None:
+    """Bring the database to this version's schema; safe to repeat."""
+    from runlane.db.migrate import head
+
+    asyncio.run(migrate_database(_load()))
+    note(f"the schema is at {head()}")
+
+
+async def migrate_database(settings: "Settings") -> None:
+    """Runs all missing migrations as the owner and writes the built-in tools; safe to repeat."""
+    from runlane.db.migrate import seed_tools, upgrade
+    from runlane.db.pool import open_pool
+
+    await upgrade(settings.database_url)
+    pool = await open_pool(settings.database_system_url, size=1, name="runlane-migrate")
+    try:
+        await seed_tools(pool)
+    finally:
+        await pool.close()
+
+
+async def _run_scan(settings: "Settings", stop: asyncio.Event) -> None:
+    import socket
+
+    from runlane.scan.config import ScanSettings
+    from runlane.scan.worker import run_scan_worker
+
+    scan_settings = ScanSettings(
+        api_url=settings.api_url,
+        state_dir=settings.state_dir / "worker",
+        name=settings.worker_name or socket.gethostname(),
+        toolsets=settings.worker_slots,
+        enrolment_key=settings.worker_enrolment_key.get_secret_value(),
+        temporal_address=settings.scan_temporal_address,
+    )
+    await run_scan_worker(scan_settings, stop)
+
+
+def _load() -> "Settings":
+    from runlane.observability import configure_logging
+    from runlane.settings import Settings, unknown_variables
+
+    settings = Settings.load()
+    configure_logging(log_format=settings.log_format, level=settings.log_level)
+    if unknown := unknown_variables():
+        note(f"warning: no setting is called {', '.join(unknown)}")
+    return settings
+
+
+def _run(process: "Process") -> None:
+    import uvloop
+
+    settings = _load()
+    os.umask(0o077)
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(_until_stopped(process, settings))
+
+
+async def _until_stopped(process: "Process", settings: "Settings") -> None:
+    loop = asyncio.get_running_loop()
+    stop = asyncio.Event()
+    for each in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(each, stop.set)
+    await process(settings, stop)

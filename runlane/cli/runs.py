@@ -1,0 +1,170 @@
+"""`runlane run …`."""
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, cast
+
+import typer
+
+from runlane.cli.errors import CommandError, ExitCode
+from runlane.cli.lists import print_list
+from runlane.cli.options import JsonFlag, Limit, Sort
+from runlane.cli.output import Column, note, print_fields, print_json, print_rows
+from runlane.cli.profile import open_client
+
+if TYPE_CHECKING:
+    from runlane.cli.client import ApiClient, Json
+
+app = typer.Typer(no_args_is_help=True, help="Runs: start them, watch them, end them.")
+
+PATH = "/v1/runs"
+COLUMNS = (
+    Column("ID", "id"), Column("RUN", "name"), Column("STATUS", "status"), Column("CREATED", "created_at"),
+    Column("CLOSED", "closed_at"), Column("BLOCKED BY", "blocked_reason"),
+)  # fmt: skip
+STEP_COLUMNS = (
+    Column("STEP", "step_id"), Column("TOOL", "tool_id"), Column("STATUS", "status"),
+    Column("PENDING", "jobs.pending"), Column("RUNNING", "jobs.in_progress"),
+    Column("DONE", "jobs.completed"), Column("FAILED", "jobs.failed"), Column("NEEDS", "needs"),
+)  # fmt: skip
+
+RunId = Annotated[str, typer.Argument(help="Id of a run, the end of one, or @last.")]
+Timeout = Annotated[float | None, typer.Option("--timeout", min=0, help="Seconds to watch at most.")]
+
+
+@app.command("start")
+def start(
+    target: Annotated[
+        list[str],
+        typer.Option("--target", "-t", help="Target: value, id, or the end of an id. May be repeated."),
+    ],
+    definition: Annotated[
+        str,
+        typer.Option("--definition", "-d", help="Name of a built-in definition, or @file (YAML or JSON)."),
+    ] = "domain_discovery",
+    name: Annotated[str | None, typer.Option("--name", help="For people.")] = None,
+    priority: Annotated[
+        str, typer.Option("--priority", help="critical, high, normal, low, background")
+    ] = "normal",
+    options: Annotated[
+        list[str] | None,
+        typer.Option("--set", help="Option of a step: step.option=value; step * is every step."),
+    ] = None,
+    watch_it: Annotated[bool, typer.Option("--watch", help="Watch it to its end.")] = False,
+    as_json: JsonFlag = False,
+) -> None:
+    """Start a run on targets."""
+    with open_client() as client:
+        body: Json = {
+            "definition": _definition(definition),
+            "targets": [_target(client, each) for each in target],
+            "priority": priority,
+            "config": parse_options(options or []),
+        }
+        if name:
+            body["name"] = name
+        started = client.post(PATH, body, once=True)
+    run_id = str(started["run_id"])
+    if watch_it:
+        watch(run_id, as_json=as_json)
+    elif as_json:
+        print_json(started)
+    else:
+        print(run_id)
+        note("next: runlane run watch @last")
+
+
+@app.command("watch")
+def watch(run: RunId = "@last", timeout: Timeout = None, as_json: JsonFlag = False) -> None:
+    """Watch a run to its end. Exit code 0: completed, 7: failed, 9: cancelled, 124: still going on."""
+    from runlane.cli.watch import watch_run
+
+    with open_client() as client:
+        raise typer.Exit(watch_run(client, client.resolve(PATH, run), timeout_s=timeout, is_json=as_json))
+
+
+@app.command("show")
+def show(run: RunId = "@last", as_json: JsonFlag = False) -> None:
+    """Show a run and its steps."""
+    with open_client() as client:
+        found = client.get(f"{PATH}/{client.resolve(PATH, run)}")
+    if as_json:
+        print_json(found)
+        return
+    print_fields([(column.heading, found[column.key]) for column in COLUMNS])
+    print()
+    print_rows(cast("list[Json]", found["steps"]), STEP_COLUMNS)
+
+
+@app.command("list")
+def index(
+    status: Annotated[list[str] | None, typer.Option("--status", help="May be repeated.")] = None,
+    limit: Limit = 50,
+    sort: Sort = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """List runs, the newest first."""
+    query = {"status": status} if status else None
+    print_list(PATH, COLUMNS, limit=limit, sort=sort, as_json=as_json, query=query)
+
+
+@app.command("cancel")
+def cancel(
+    run: RunId,
+    reason: Annotated[str | None, typer.Option("--reason", help="For those who ask later.")] = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Cancel a run and everything in it that has not ended. Final."""
+    with open_client() as client:
+        done = client.post(f"{PATH}/{client.resolve(PATH, run)}/cancel", {"reason": reason})
+    if as_json:
+        print_json(done)
+    else:
+        note(f"cancelled run {done['run_id']} with {done['jobs']} jobs")
+
+
+@app.command("resume")
+def resume(run: RunId, as_json: JsonFlag = False) -> None:
+    """Start the workflow of an open run again, from its rows; harmless while it runs."""
+    with open_client() as client:
+        done = client.post(f"{PATH}/{client.resolve(PATH, run)}/resume")
+    if as_json:
+        print_json(done)
+    else:
+        note(f"run {done['run_id']} goes on ({done['status']})")
+
+
+def parse_options(options: list[str]) -> dict[str, dict[str, object]]:
+    """Reads `step.option=value`; a value that is JSON is taken as such, any other as text.
+
+    Raises:
+        CommandError: one has another form.
+    """
+    config: dict[str, dict[str, object]] = {}
+    for text in options:
+        path, equals, value = text.partition("=")
+        step, dot, option = path.partition(".")
+        if not (equals and dot and step and option):
+            raise CommandError(f"--set takes step.option=value, not {text!r}", ExitCode.USAGE)
+        try:
+            config.setdefault(step, {})[option] = json.loads(value)
+        except ValueError:
+            config.setdefault(step, {})[option] = value
+    return config
+
+
+def _definition(text: str) -> object:
+    if not text.startswith("@"):
+        return text
+    from runlane.definitions import parse_definition
+
+    try:
+        source = Path(text[1:]).read_bytes()
+    except OSError as error:
+        raise CommandError(f"{text[1:]}: {error.strerror}", ExitCode.USAGE) from error
+    return parse_definition(source).as_json()
+
+
+def _target(client: "ApiClient", text: str) -> str:
+    rows = list(client.items("/v1/targets", {"value": text}, limit=1)) if "." in text or ":" in text else []
+    return str(rows[0]["id"]) if rows else client.resolve("/v1/targets", text)
