@@ -8,7 +8,7 @@ would cross the order in which a merge of names updates assets.
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, TypeAlias
+from typing import Final, Protocol, TypeAlias
 from uuid import UUID
 
 from runlane.db.inventory.sightings import MergeJob
@@ -65,7 +65,23 @@ class Asset:
     """Its name and its addresses: a record about any other host is not about this asset."""
 
 
-async def lock_subjects(conn: Connection, groups: Mapping[Category, Sequence[MergeJob]]) -> None:
+class HasSubject(Protocol):
+    """A job, before or after its result was read."""
+
+    @property
+    def workspace_id(self) -> UUID:
+        """Its tenant."""
+
+    @property
+    def target_id(self) -> UUID | None:
+        """What a job of names is about."""
+
+    @property
+    def asset_id(self) -> UUID | None:
+        """What any other job is about."""
+
+
+async def lock_subjects(conn: Connection, groups: Mapping[Category, Sequence[HasSubject]]) -> None:
     """Takes the locks of several merges of one transaction at once, until its end. Repeating it is free.
 
     A transaction with more than one merge must call it first with all of them: locks taken piece by piece
@@ -106,7 +122,7 @@ async def find_services(conn: Connection, jobs: Sequence[MergeJob]) -> Services:
     return {(row["asset_id"], row["port"]): row["id"] for row in rows}
 
 
-def _subjects(category: Category, jobs: Iterable[MergeJob]) -> set[tuple[UUID, UUID]]:
+def _subjects(category: Category, jobs: Iterable[HasSubject]) -> set[tuple[UUID, UUID]]:
     found: set[tuple[UUID, UUID]] = set()
     for job in jobs:
         subject_id = job.target_id if category is Category.SUBDOMAINS else job.asset_id
