@@ -95,6 +95,7 @@ class NextInput:
     owner: str
     call_number: int
     rooms: dict[str, int]
+    least_batch: int = 1
 
 
 @dataclass
@@ -248,6 +249,7 @@ class RunActivities:
             owner=request.owner,
             call_number=request.call_number,
             rooms=request.rooms,
+            least_batch=request.least_batch,
         )
         async with self._transaction() as conn:
             batches = await dispatch.next_batches(conn, call)

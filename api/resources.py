@@ -65,7 +65,7 @@ async def open_resources(settings: Settings) -> AsyncIterator[Resources]:
 
 
 def _limits(settings: Settings) -> Limits:
-    return Limits(settings.dispatch_window, settings.dispatch_budget, settings.open_shards)
+    return Limits(**settings.dispatch_limits)
 
 
 def _storage_config(settings: Settings) -> StorageConfig:

@@ -58,11 +58,6 @@ class Relayed:
     failed: int
 
 
-def limits_of(settings: Settings) -> Limits:
-    """How much a run's workflow dispatches, from settings."""
-    return Limits(settings.dispatch_window, settings.dispatch_budget, settings.open_shards)
-
-
 async def run_command_relay(settings: Settings, stop: asyncio.Event) -> None:
     """Relays commands until `stop` is set; reconnects to both servers with the caller's supervision.
 
@@ -72,7 +67,7 @@ async def run_command_relay(settings: Settings, stop: asyncio.Event) -> None:
     client = await Client.connect(settings.temporal_address, namespace=settings.temporal_namespace)
     pool = await open_pool(settings.database_system_url, size=3, name="runlane-commands")
     try:
-        await _relay(pool, client, limits_of(settings), stop)
+        await _relay(pool, client, Limits(**settings.dispatch_limits), stop)
     finally:
         await pool.close()
 

@@ -74,10 +74,10 @@ class Definition:
         return Definition(self.name, tuple(steps))
 
 
-def limits_of(tool_id: str) -> BatchLimits:
+def limits_of(tool_id: str, least: int) -> BatchLimits:
     """Batch limits of a known tool."""
     tool = TOOLS[tool_id]
-    return BatchLimits(max_batch=tool.max_batch, large_max_batch=tool.large_max_batch)
+    return BatchLimits(tool.max_batch, tool.large_max_batch, least)
 
 
 def parse_definition(source: bytes | str | Mapping[str, object]) -> Definition:

@@ -13,7 +13,7 @@ from typing import Final
 from runlane.jobs import STEPS, RunVerb, StepStatus, StepVerb
 
 LARGE_STEP: Final = 5_000
-"""A step with more due jobs than this uses the tool's large batch."""
+"""A step with more jobs than this uses the tool's large batch: throughput outweighs the first result."""
 
 BATCHES_PER_SLOT: Final = 4
 """Due jobs are spread so that each live slot sees about four batches: the last ones even out the end."""
@@ -138,16 +138,22 @@ def run_verb(steps: Sequence[Step]) -> RunVerb | None:
 
 @dataclass(frozen=True, slots=True)
 class BatchLimits:
-    """What a tool allows: members of one batch, normally and in large steps."""
+    """Bounds of the members of one batch, for one tool and one run."""
 
     max_batch: int
     large_max_batch: int
+    least: int = 1
+    """Members that a batch has while as many are due, however many hands are free."""
+
+    def most(self, step_jobs: int) -> int:
+        """Most members in a step of this many jobs."""
+        return self.large_max_batch if step_jobs > LARGE_STEP else self.max_batch
 
 
-def batch_size(due: int, live_slots: int, limits: BatchLimits) -> int:
-    """Members per batch for `due` jobs on `live_slots` free hands: 1 … the tool's limit."""
-    most = limits.large_max_batch if due > LARGE_STEP else limits.max_batch
-    return max(1, min(math.ceil(due / (BATCHES_PER_SLOT * max(1, live_slots))), most))
+def batch_size(due: int, live_slots: int, most: int, least: int = 1) -> int:
+    """Members per batch for `due` jobs on `live_slots` hands: at least `least`, never more than `most`."""
+    even = math.ceil(due / (BATCHES_PER_SLOT * max(1, live_slots)))
+    return max(1, min(max(even, least), most))
 
 
 def start_to_close(size: int, *, wall_s: float, parallelism: int) -> timedelta:

@@ -57,7 +57,7 @@ class Settings(BaseSettings):
     )
     worker_name: str = Field("", description="name of this scan worker; empty: the host name")
     worker_toolsets: str = Field(
-        "probe=50", description="tool sets of this scan worker and jobs at once (name=slots,...)"
+        "probe=8", description="tool sets of this scan worker and batches at once (name=slots,...)"
     )
     stage_inline_bytes: int = Field(
         65_536,
@@ -77,6 +77,9 @@ class Settings(BaseSettings):
     dispatch_budget: int = Field(
         200, ge=1, le=1000, description="dispatches of one workflow, retries included"
     )
+    dispatch_least_batch: int = Field(
+        1, ge=1, le=100, description="members of a batch while as many are due: more for throughput (jobs)"
+    )
     open_shards: int = Field(4, ge=1, le=50, description="shards of one step open at once")
     log_format: str = Field("console", pattern="^(console|json)$", description="console or json")
     log_level: str = Field(
@@ -88,6 +91,16 @@ class Settings(BaseSettings):
         """Reads the environment and, if RUNLANE_SECRETS_DIR names a folder, the files in it."""
         folder = os.environ.get("RUNLANE_SECRETS_DIR")
         return cls(_secrets_dir=folder)  # type: ignore[call-arg]  # a keyword of BaseSettings, not a field
+
+    @property
+    def dispatch_limits(self) -> dict[str, int]:
+        """How much one workflow dispatches, by the names of `workflows.dispatching.Limits`."""
+        return {
+            "window": self.dispatch_window,
+            "budget": self.dispatch_budget,
+            "open_shards": self.open_shards,
+            "least_batch": self.dispatch_least_batch,
+        }
 
     @property
     def worker_slots(self) -> dict[str, int]:

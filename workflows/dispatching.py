@@ -41,6 +41,8 @@ class Limits:
     """Batches in the life of the workflow, retries included."""
     open_shards: int = 4
     """Shards of one step open at once."""
+    least_batch: int = 1
+    """Members of a batch while as many are due."""
 
 
 @dataclass
@@ -97,6 +99,7 @@ class Dispatcher:
             owner=self._run.owner,
             call_number=self._calls,
             rooms=self._rooms(step_ids),
+            least_batch=self._limits.least_batch,
         )
         result: NextResult = await workflow.execute_local_activity_method(
             RunActivities.next_batches, request, summary=f"batches of {', '.join(step_ids)}", **policies.ROWS

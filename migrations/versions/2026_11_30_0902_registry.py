@@ -167,7 +167,7 @@ CREATE TABLE run_steps (
   admitted_at timestamptz,
   opened_at timestamptz,
   closed_at timestamptz,
-  jobs_total integer,
+  jobs_total integer NOT NULL DEFAULT 0,
   jobs_failed integer,
   PRIMARY KEY (run_id, step_id),
   UNIQUE (workspace_id, run_id, step_id),
@@ -176,6 +176,7 @@ CREATE TABLE run_steps (
   CHECK (status <> 'running' OR (opened_at IS NOT NULL AND scope_as_of IS NOT NULL))
 );
 COMMENT ON COLUMN run_steps.scope_as_of IS 'frozen when the step opens: what is created later is not in it';
+COMMENT ON COLUMN run_steps.jobs_total IS 'jobs admitted so far';
 COMMENT ON COLUMN run_steps.admit_cursor IS 'last subject that has its job; admit goes on behind it';
 
 CREATE TABLE run_needs (

@@ -105,7 +105,8 @@ RETURNING id, target_id, asset_id
 
 _ADVANCE = """
 UPDATE run_steps
-SET admit_cursor = coalesce($3, admit_cursor), admitted_at = CASE WHEN $4 THEN clock_timestamp() END
+SET admit_cursor = coalesce($3, admit_cursor), admitted_at = CASE WHEN $4 THEN clock_timestamp() END,
+  jobs_total = jobs_total + $5
 WHERE run_id = $1 AND step_id = $2
 """
 
@@ -131,7 +132,7 @@ async def admit_chunk(conn: Connection, run_id: UUID, step_id: str) -> Admitted:
     await outbox.insert(conn, created)
     is_done = len(subjects) < CHUNK
     cursor = subjects[-1]["subject_id"] if subjects else None
-    await conn.execute(_ADVANCE, run_id, step_id, cursor, is_done)
+    await conn.execute(_ADVANCE, run_id, step_id, cursor, is_done, len(created))
     return Admitted(len(created), is_done)
 
 

@@ -14,7 +14,7 @@ from runlane import names
 from runlane.db.guards import LIVE_JOB
 from runlane.db.pool import Connection, Record
 from runlane.definitions import limits_of
-from runlane.runs import BATCHES_PER_SLOT, LARGE_STEP, batch_size
+from runlane.runs import BATCHES_PER_SLOT, batch_size
 
 PAUSED_LOOK_S: Final = 60.0
 """A paused step is looked at again after this, should the nudge of the resume be lost."""
@@ -33,6 +33,7 @@ class NextBatches:
     call_number: int
     rooms: Mapping[str, int]
     """Step id → batches wanted, 0 to only look."""
+    least_batch: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +79,7 @@ ORDER BY d.id
 """
 
 _STEP = """
-SELECT s.tool_id, t.toolset, h.closed_at IS NOT NULL OR h.owner IS DISTINCT FROM $3 AS is_closed, h.blocked_reason, w.allow_shared,
+SELECT s.tool_id, s.jobs_total, t.toolset, h.closed_at IS NOT NULL OR h.owner IS DISTINCT FROM $3 AS is_closed, h.blocked_reason, w.allow_shared,
        EXISTS (SELECT 1 FROM pauses p
                WHERE p.lifted_at IS NULL AND (p.workspace_id IS NULL OR p.workspace_id = s.workspace_id)
                  AND (p.run_id IS NULL OR p.run_id = s.run_id)
@@ -217,18 +218,20 @@ class _Taker:
         self._toolset: str = step["toolset"]
         self._is_paused: bool = step["is_paused"]
         self._allow_shared: bool = step["allow_shared"]
-        self._limits = limits_of(step["tool_id"])
+        limits = limits_of(step["tool_id"], call.least_batch)
+        self._most = limits.most(step["jobs_total"])
+        self._least = min(limits.least, self._most)
 
     async def take(self, room: int) -> _Taken:
         routes = await self._routes()
         slots = sum(routes.slots.values())
         if room <= 0:
             return _Taken([], 0, 0, has_worker=slots > 0)
-        most = max(LARGE_STEP + 1, BATCHES_PER_SLOT * slots * self._limits.max_batch)
-        due = int(await self._conn.fetchval(_DUE, self._call.run_id, self._step_id, most))
+        enough = max(BATCHES_PER_SLOT * slots, room) * self._most + 1  # more due jobs change nothing
+        due = int(await self._conn.fetchval(_DUE, self._call.run_id, self._step_id, enough))
         if due == 0:
             return _Taken([], 0, 0, has_worker=slots > 0)
-        size = batch_size(due, slots, self._limits)
+        size = batch_size(due, slots, self._most, self._least)
         rows = await self._conn.fetch(_TAKE, self._call.run_id, self._step_id, room * size)
         groups = list(_grouped(rows, size))[:room]
         dispatches = await self._write(groups, routes)

@@ -110,7 +110,7 @@ WHERE run_id = $1 AND step_id = $2
 """
 
 _SKIP_STEPS = f"""
-UPDATE run_steps SET status = '{STEPS.target_of(StepVerb.SKIP)}', closed_at = clock_timestamp(), jobs_total = 0,
+UPDATE run_steps SET status = '{STEPS.target_of(StepVerb.SKIP)}', closed_at = clock_timestamp(),
   jobs_failed = 0
 WHERE run_id = $1 AND step_id = ANY($2::text[]) AND {step_may(StepVerb.SKIP)}
 """

@@ -253,7 +253,7 @@ run_steps = Table(
     _time("admitted_at", null=True),
     _time("opened_at", null=True),
     _time("closed_at", null=True),
-    _integer("jobs_total", null=True),
+    _integer("jobs_total"),
     _integer("jobs_failed", null=True),
 )
 

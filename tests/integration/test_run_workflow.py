@@ -8,7 +8,7 @@ from uuid import UUID
 import pytest_asyncio
 from temporalio.client import Client
 
-from lanes.commands import limits_of, relay_once
+from lanes.commands import relay_once
 from runlane import names
 from runlane.db.cancel import cancel_run
 from runlane.db.claims import ClaimedJob
@@ -20,6 +20,7 @@ from runlane.settings import Settings
 from runlane.stack.supervisor import Stack
 from runlane.worker import run_core, run_results
 from tests.integration.scan_host import Done, scan_host
+from workflows.dispatching import Limits
 from workflows.run import RunWorkflow
 
 
@@ -74,7 +75,7 @@ async def begin(pool: Pool, workspace_id: UUID, definition: Definition, count: i
 
 async def finish(pool: Pool, client: Client, settings: Settings, run_id: UUID) -> str:
     """Starts the run's workflow by its command and waits for its end; answers the run's status."""
-    await relay_once(pool, client, limits_of(settings))
+    await relay_once(pool, client, Limits(**settings.dispatch_limits))
     handle = client.get_workflow_handle_for(RunWorkflow.run, names.run_workflow_id(run_id))
     outcome = await asyncio.wait_for(handle.result(), 60)
     return outcome.status
@@ -139,7 +140,7 @@ async def test_run_cancelled_while_its_jobs_wait_for_a_worker(
     pool: Pool, workspace_id: UUID, temporal: Client, settings: Settings, core: None
 ) -> None:
     run_id = await begin(pool, workspace_id, graph(a=[], b=["a"]))
-    await relay_once(pool, temporal, limits_of(settings))
+    await relay_once(pool, temporal, Limits(**settings.dispatch_limits))
     async with pool.acquire() as conn, conn.transaction():
         cancelled = await cancel_run(conn, workspace_id, run_id, "enough")
 
@@ -169,7 +170,7 @@ async def test_terminated_workflow_is_resumed_from_rows(
     pool: Pool, workspace_id: UUID, temporal: Client, settings: Settings, core: None
 ) -> None:
     run_id = await begin(pool, workspace_id, graph(a=[], b=["a"]))
-    await relay_once(pool, temporal, limits_of(settings))
+    await relay_once(pool, temporal, Limits(**settings.dispatch_limits))
     await temporal.get_workflow_handle(names.run_workflow_id(run_id)).terminate("test")
     async with pool.acquire() as conn, conn.transaction():
         await write_start(conn, workspace_id, run_id)

@@ -93,10 +93,20 @@ def test_a_run_ends_when_all_its_steps_have() -> None:
 
 @pytest.mark.parametrize(
     ("due", "slots", "size"),
-    [(1, 50, 1), (200, 50, 1), (2_000, 50, 10), (5_000, 50, 25), (100_000, 50, 100), (10, 0, 3), (0, 1, 1)],
+    [(1, 50, 1), (200, 50, 1), (2_000, 50, 10), (5_000, 50, 25), (100_000, 50, 25), (10, 0, 3), (0, 1, 1)],
 )
 def test_batches_grow_with_what_is_due_up_to_the_limit_of_the_tool(due: int, slots: int, size: int) -> None:
-    assert batch_size(due, slots, BatchLimits(25, 100)) == size
+    assert batch_size(due, slots, most=25) == size
+
+
+def test_least_batch_is_kept_below_the_limit_of_the_tool() -> None:
+    assert batch_size(10, 50, most=25, least=20) == 20
+
+
+def test_only_a_step_of_more_than_five_thousand_jobs_uses_large_batches() -> None:
+    limits = BatchLimits(25, 100)
+
+    assert (limits.most(5_000), limits.most(5_001)) == (25, 100)
 
 
 def test_a_batch_may_live_as_long_as_its_rounds_and_a_margin() -> None:
