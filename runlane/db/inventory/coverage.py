@@ -51,10 +51,12 @@ def port_coverage(coverage: Mapping[str, object]) -> PortCoverage | None:
     None when any part of it cannot be read.
     """
     address, protocol = coverage.get("address"), coverage.get("protocol", "tcp")
-    if not isinstance(address, str) or parse_address(address) is None or protocol not in _PROTOCOLS:
+    if not isinstance(address, str) or parse_address(address) is None:
+        return None
+    if not isinstance(protocol, str) or protocol not in _PROTOCOLS:
         return None
     ranges = _read_ports(coverage.get("ports"))
-    return PortCoverage(normalise_host(address), str(protocol), ranges) if ranges else None
+    return PortCoverage(normalise_host(address), protocol, ranges) if ranges else None
 
 
 def zone_coverage(coverage: Mapping[str, object]) -> str | None:
