@@ -56,7 +56,10 @@ def note(text: str) -> None:
 
 def print_error(error: CommandError) -> None:
     """Prints what went wrong, why, and what to try."""
-    note(f"error: {error.message}")
+    first, *rest = error.message.splitlines() or [""]
+    note(f"error: {first}")
+    for line in rest:  # the end of a log, say
+        note(line)
     for path, fault in error.fields.items():
         if fault != error.message:
             note(f"       {path}: {fault}")

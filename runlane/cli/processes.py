@@ -100,11 +100,11 @@ async def _run_scan(settings: "Settings", stop: asyncio.Event) -> None:
 
 
 def _load() -> "Settings":
-    from runlane.observability import configure_logging
+    from runlane.observability import configure
     from runlane.settings import Settings, unknown_variables
 
     settings = Settings.load()
-    configure_logging(log_format=settings.log_format, level=settings.log_level)
+    configure(settings.log_format, settings.log_level)
     if unknown := unknown_variables():
         note(f"warning: no setting is called {', '.join(unknown)}")
     return settings

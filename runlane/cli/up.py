@@ -2,7 +2,6 @@
 
 import asyncio
 import os
-import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,10 +13,12 @@ from rich.table import Table
 from rich.text import Text
 
 from runlane.cli.errors import CommandError, ExitCode
+from runlane.cli.interrupt import until_interrupted
 from runlane.cli.output import note
 from runlane.cli.platform import Platform, PlatformOptions, open_platform
 from runlane.cli.profile import FILE
 from runlane.errors import Conflict
+from runlane.observability import configure
 
 if TYPE_CHECKING:
     from runlane.stack.keeper import ProcessStatus
@@ -32,36 +33,23 @@ async def run_up(state_dir: Path, networks: tuple[str, ...], *, is_detached: boo
     Raises:
         CommandError: another supervisor runs this folder.
     """
-    main = asyncio.current_task()
-    if main is None:
-        return
-    loop = asyncio.get_running_loop()
-    asked = asyncio.Event()
-
-    def stop() -> None:
-        # Cancelled once: a second cancel would tear the orderly stop itself.
-        if not asked.is_set():
-            asked.set()
-            main.cancel()
-
-    for each in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(each, stop)
+    configure("console", "warning")
     try:
-        options = PlatformOptions(state_dir, networks)
-        note(f"starting servers and processes in {state_dir} …")
-        async with open_platform(options, os.environ) as platform:
-            _say_where(platform)
-            if is_detached:
-                platform.stack.detach()
-                return
-            await _show(platform)
-    except asyncio.CancelledError:
-        if not asked.is_set():
-            raise
-        main.uncancel()
-        note("stopped")
+        await until_interrupted(_run(PlatformOptions(state_dir, networks), is_detached=is_detached))
     except Conflict as error:
         raise CommandError(error.detail, ExitCode.REFUSED, code=error.code, hint="runlane down") from error
+    if not is_detached:
+        note("stopped")
+
+
+async def _run(options: PlatformOptions, *, is_detached: bool) -> None:
+    note(f"starting servers and processes in {options.state_dir} …")
+    async with open_platform(options, os.environ) as platform:
+        _say_where(platform)
+        if is_detached:
+            platform.stack.detach()
+        else:
+            await _show(platform)
 
 
 def _say_where(platform: Platform) -> None:

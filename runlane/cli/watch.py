@@ -42,7 +42,7 @@ def watch_run(client: ApiClient, run_id: str, *, timeout_s: float | None, is_jso
     """Shows a run until it ends; returns how it ended. Ctrl-C leaves it going on and says so."""
     status = ""
     try:
-        with _view(is_json=is_json) as show:
+        with open_view(is_json=is_json) as show:
             for state in changes(client, run_id, timeout_s):
                 show(state)
                 status = str(state["status"])
@@ -67,7 +67,8 @@ def changes(client: ApiClient, run_id: str, timeout_s: float | None) -> Iterator
 
 
 @contextmanager
-def _view(*, is_json: bool) -> Iterator[Show]:
+def open_view(*, is_json: bool) -> Iterator[Show]:
+    """Gives a function that shows a run as it is now."""
     if is_json:
         yield print_json
     elif sys.stderr.isatty():

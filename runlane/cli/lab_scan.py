@@ -1,0 +1,59 @@
+"""Scanning a lab through the API, and reading what was found in the form in which the truth is written."""
+
+from typing import cast
+
+from runlane.cli.client import ApiClient, Json
+from runlane.lab.manifest import (
+    Inventory,
+    Manifest,
+    asset_key,
+    finding_key,
+    service_key,
+    url_key,
+    web_key,
+)
+from runlane.lab.server import Lab
+
+DEFINITION = "domain_discovery"
+
+
+def start_scan(client: ApiClient, lab: Lab, *, name: str = "demo") -> str:
+    """Adds the lab's zone as a target if need be and starts a discovery of it; returns the run's id."""
+    return start_scan_of(client, lab.manifest, lab.resolver, name=name)
+
+
+def start_scan_of(client: ApiClient, manifest: Manifest, resolver: str, *, name: str = "demo") -> str:
+    """As `start_scan`, for a lab in another process."""
+    config = {"*": {"resolver": resolver, "allow": [manifest.base]}, "ports": {"ports": manifest.port_list}}
+    body: Json = {
+        "definition": DEFINITION,
+        "targets": [target_id(client, manifest)],
+        "name": name,
+        "config": config,
+    }
+    return str(client.post("/v1/runs", body, once=True)["run_id"])
+
+
+def target_id(client: ApiClient, manifest: Manifest) -> str:
+    """Id of the lab's target, which is added first if need be."""
+    known = list(client.items("/v1/targets", {"value": manifest.target}))
+    target = known[0] if known else client.post("/v1/targets", {"value": manifest.target})
+    return str(target["id"])
+
+
+def read_inventory(client: ApiClient, manifest: Manifest) -> Inventory:
+    """Reads all that is known of the lab's target."""
+    query = {"target": target_id(client, manifest)}
+    inventory = Inventory()
+    for asset in client.items("/v1/assets", query):
+        inventory.assets.add(asset_key(str(asset["value"])))
+    for service in client.items("/v1/services", query):
+        port = cast(int, service["port"])
+        inventory.services.add(service_key(str(service["host"]), port, str(service["protocol"])))
+        if service["url"] is not None:
+            inventory.web.add(web_key(str(service["url"]), cast(int, service["status"])))
+    for url in client.items("/v1/urls", query):
+        inventory.urls.add(url_key(str(url["url"])))
+    for finding in client.items("/v1/findings", query):
+        inventory.findings.add(finding_key(str(finding["check_id"]), str(finding["url"])))
+    return inventory
