@@ -1,7 +1,6 @@
 """Temporal's development server: server, Web UI and storage in one program."""
 
 import asyncio
-from collections.abc import Mapping
 from typing import Final
 
 import psutil
@@ -15,25 +14,8 @@ from runlane.stack.errors import StackError
 from runlane.stack.processes import ProcessSpec
 from runlane.stack.services import PROBE_TIMEOUT_S, Site, check_listening, server_environment
 from runlane.stack.state import LOOPBACK
+from runlane.stack.temporal_settings import DYNAMIC_CONFIG, SEARCH_ATTRIBUTES
 
-SEARCH_ATTRIBUTES: Final[Mapping[str, str]] = {
-    names.SA_WORKSPACE: "Keyword",
-    names.SA_PROJECT: "Keyword",
-    names.SA_RUN_KIND: "Keyword",
-    names.SA_RUN_STATUS: "Keyword",
-    names.SA_TOOLS: "KeywordList",
-}
-DYNAMIC_CONFIG: Final[Mapping[str, str]] = {
-    # Without it fairness keys are accepted and ignored: one busy workspace starves the others.
-    "matching.enableFairness": "true",
-    # Priority is exact only inside one partition.
-    "matching.numTaskqueueReadPartitions": "1",
-    "matching.numTaskqueueWritePartitions": "1",
-    # Cancel reaches an activity at once, not with its next heartbeat.
-    "frontend.WorkerCommandsEnabled": "true",
-    "system.enableCancelActivityWorkerCommand": "true",
-}
-"""Same values as deploy/temporal-dynamicconfig.yaml."""
 SQLITE_PRAGMAS: Final = ("journal_mode=WAL", "synchronous=NORMAL")
 
 
