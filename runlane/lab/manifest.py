@@ -11,8 +11,8 @@ class Asset:
     """A name that a scan of the lab must find."""
 
     name: str
-    address: str
-    """Where it leads in the end, through any alias."""
+    address: str | None
+    """Where it leads in the end, through any alias; None for a zone that has no address itself."""
     records: Mapping[str, tuple[str, ...]]
     """The records at the name itself, by type, in zone file notation."""
 

@@ -3,7 +3,8 @@
 What a run of the discovery pipeline (names, then ports of every name, then HTTP on every open port, then URLs
 and checks on every web service) must find:
 
-- every name of the zones but wildcards, aliases included; names of one address are assets of their own;
+- every name of the zones but wildcards. Aliases are included, and a zone itself even without an address;
+  names of one address are assets of their own;
 - every open port of every asset;
 - for every HTTP service its own answer to `GET /`, redirects not followed;
 - every URL of the same origin at most `MAX_DEPTH` links away from `/`, whatever its status. A path in
@@ -21,6 +22,7 @@ import dns.name
 from runlane.lab.content import Answer, Origin, answer, references
 from runlane.lab.manifest import Asset, Finding, FoundUrl, Manifest, Service, WebService
 from runlane.lab.model import (
+    APEX,
     SECURITY_HEADERS,
     WILDCARD,
     Certificate,
@@ -56,14 +58,14 @@ class _Place:
 
 def derive_manifest(scenario: Scenario, base: BaseNetwork) -> Manifest:
     """Works out everything that a complete scan of `scenario` on `base` must find."""
-    names = [(zone, name) for zone in scenario.zones for name in zone.names if name.label != WILDCARD]
+    names = [(zone, name) for zone in scenario.zones for name in _names(zone)]
     zones = {
         zone.origin: data for zone, data in zip(scenario.zones, build_zones(scenario, base), strict=True)
     }
     places = [
         _Place(owner_name(name.label, zone.origin), listener)
         for zone, name in names
-        for listener in scenario.machine(_host_of(zone, name)).listeners
+        for listener in _listeners(scenario, _host_of(zone, name))
     ]
     web = [(each.origin, each.listener.speaks) for each in places if isinstance(each.listener.speaks, Web)]
     return Manifest(
@@ -79,9 +81,19 @@ def derive_manifest(scenario: Scenario, base: BaseNetwork) -> Manifest:
     )
 
 
-def _host_of(zone: Zone, name: Name) -> int:
-    """The machine that `name` leads to through its aliases."""
-    if name.host is not None:
+def _names(zone: Zone) -> list[Name]:
+    """What exists in the zone: its names and, with or without an address, the zone itself."""
+    bare = [] if any(each.label == APEX for each in zone.names) else [Name(APEX)]
+    return bare + [each for each in zone.names if each.label != WILDCARD]
+
+
+def _listeners(scenario: Scenario, host: int | None) -> tuple[Listener, ...]:
+    return () if host is None else scenario.machine(host).listeners
+
+
+def _host_of(zone: Zone, name: Name) -> int | None:
+    """The machine that `name` leads to through its aliases; None for a zone without an address of its own."""
+    if name.alias is None:
         return name.host
     return _host_of(zone, next(each for each in zone.names if each.label == name.alias))
 
@@ -90,7 +102,8 @@ def _asset(zone: Zone, name: Name, data: ZoneData, base: BaseNetwork) -> Asset:
     owner = owner_name(name.label, zone.origin)
     sets = data.nodes[dns.name.from_text(owner)]
     records = {kind.name: tuple(sorted(each.to_text() for each in rrset)) for kind, rrset in sets.items()}
-    return Asset(owner, base.address(_host_of(zone, name)), records)
+    host = _host_of(zone, name)
+    return Asset(owner, None if host is None else base.address(host), records)
 
 
 def _service(place: _Place) -> Service:

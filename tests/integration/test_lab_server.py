@@ -39,7 +39,7 @@ class Visitor:
     """An HTTP client that finds the lab's names through its manifest."""
 
     def __init__(self, lab: Lab, client: httpx2.AsyncClient) -> None:
-        self._addresses = {each.name: each.address for each in lab.manifest.assets}
+        self._addresses = {each.name: each.address or "" for each in lab.manifest.assets}
         self._client = client
 
     async def get(self, url: str) -> httpx2.Response:
@@ -70,7 +70,7 @@ def resolver_of(lab: Lab) -> dns.asyncresolver.Resolver:
 
 
 def place_of(lab: Lab, host: str) -> str:
-    return next(each.address for each in lab.manifest.assets if each.name == host)
+    return next(each.address for each in lab.manifest.assets if each.name == host and each.address)
 
 
 async def conversation(address: str, port: int, words: bytes) -> bytes:

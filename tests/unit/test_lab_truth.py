@@ -46,6 +46,7 @@ def test_full_scenario_plants_every_check(full: Manifest) -> None:
 
 def test_small_scenario_has_two_services_and_little_else(small: Manifest) -> None:
     assert sorted(small.inventory().keys()) == [
+        "asset lab.test",
         "asset mail.lab.test",
         "asset ns1.lab.test",
         "asset www.lab.test",
@@ -105,6 +106,14 @@ def test_alias_keeps_its_own_record_and_leads_to_the_address(full: Manifest) -> 
 
     assert www.records == {"CNAME": ("lab.test.",)}
     assert www.address == "127.7.0.10"
+
+
+def test_zone_without_an_address_is_an_asset_without_services(small: Manifest) -> None:
+    apex = next(each for each in small.assets if each.name == "lab.test")
+
+    assert apex.address is None
+    assert apex.records.keys() == {"SOA", "NS"}
+    assert [each for each in small.services if each.host == apex.name] == []
 
 
 def test_wildcard_is_no_asset(full: Manifest) -> None:
