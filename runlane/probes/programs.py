@@ -7,12 +7,21 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
-from runlane.probes import noop
+from runlane.probes import dnsprobe, noop, portprobe, webcheck, webcrawl, webprobe
 from runlane.probes.job import RunJob
 from runlane.probes.stream import serve_stream
 from runlane.tools import TOOLS
 
-PROBES: Final[Mapping[str, RunJob]] = MappingProxyType({"noop": noop.run_job})
+PROBES: Final[Mapping[str, RunJob]] = MappingProxyType(
+    {
+        "dnsprobe": dnsprobe.run_job,
+        "portprobe": portprobe.run_job,
+        "webprobe": webprobe.run_job,
+        "webcrawl": webcrawl.run_job,
+        "webcheck": webcheck.run_job,
+        "noop": noop.run_job,
+    }
+)
 """How one job of each tool is done; one for each probe of `TOOLS` (asserted by a test)."""
 
 

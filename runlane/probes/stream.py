@@ -97,17 +97,14 @@ class _Stream:
         try:
             async with limit:
                 done = await self._run_job(job, emit)
-        except BadInput as error:
-            return Done(DoneOutcome.FATAL, str(error), complete=False)
-        except (BrokenPipeError, ConnectionResetError) as error:
+        except Exception as error:
+            # one job's error must not reach the other jobs of the batch
             if self._output.is_broken:
                 raise
-            return _failed(error)
-        except Exception as error:  # noqa: BLE001 one job's error must not reach the other jobs of the batch
             if limit.expired():
                 text = f"timed out after {job.options.timeout_s:g} s"
                 return Done(DoneOutcome.FAILED, text, complete=False)
-            return _failed(error)
+            return _judge(error)
         return (
             done
             if not dropped
@@ -124,7 +121,11 @@ class _Stream:
             await self._output.write({"tick": number})
 
 
-def _failed(error: Exception) -> Done:
+def _judge(error: Exception) -> Done:
+    while isinstance(error, ExceptionGroup):
+        error = error.exceptions[0]
+    if isinstance(error, BadInput):
+        return Done(DoneOutcome.FATAL, str(error), complete=False)
     traceback.print_exception(error, file=sys.stderr)
     return Done(DoneOutcome.FAILED, f"{type(error).__name__}: {error}", complete=False)
 
