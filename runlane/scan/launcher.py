@@ -26,7 +26,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, NoReturn
 
-from runlane.probes.programs import PROBES, serve
+from runlane.probes.programs import PROBES, serve, warm_up
 from runlane.scan import confine
 
 TERM_GRACE_S: Final = 2.0
@@ -277,6 +277,7 @@ def main() -> int:
     """Runs the launcher on the socket whose descriptor is the first argument."""
     control = socket.socket(fileno=int(sys.argv[1]))
     confine.adopt_orphans()
+    warm_up()
     gc.collect()
     gc.freeze()  # children share these pages as long as no collection writes to them
     LauncherLoop(control).run()
