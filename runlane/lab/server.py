@@ -40,7 +40,8 @@ class Lab:
         """Opens a lab for the time of an `async with` block.
 
         Labs on different base networks run side by side. `slow_ms` is the latency of every TCP connection to
-        a service (an HTTP connection carries one request); DNS is never slowed.
+        a service (an HTTP connection carries one request); DNS is never slowed. Scanners wait about a second
+        for a greeting: a slower lab hides its banners.
 
         Raises:
             Invalid: no such scenario, or a base network that is not loopback.

@@ -179,6 +179,7 @@ SOFT_404 = Site(
 
 DEV = Site(
     server="Werkzeug/3.0.1 Python/3.11.7",
+    headers={"X-Content-Type-Options": "nosniff"},  # one of many is not enough
     pages=(
         Page("/", title="Dev box", links=("/debug",), scripts=("/dev.js",)),
         Page("/debug", title="Debug", links=("/",)),
