@@ -336,7 +336,7 @@ def _object_ref(body: ResultsBody, dispatch: DispatchContext) -> staging.ObjectR
 
 @router.post("/leave")
 async def leave(request: Request) -> Response:
-    """Ends this life of the worker; what it still holds is given to others."""
+    """Ends this life of the worker, which has given back what it could not finish."""
     resources = resources_of(request)
     async with resources.system_pool.acquire() as conn:
         worker = _current(request, await workers.authenticate(conn, _token(request), resources.pepper))
@@ -388,4 +388,5 @@ async def _read(request: Request, model: type[BodyT]) -> BodyT:
 
 
 def _json(content: Mapping[str, object]) -> Response:
-    return Response(orjson.dumps(content), media_type="application/json")
+    # `str` is for the driver's own UUID class, which orjson does not take for one.
+    return Response(orjson.dumps(content, default=str), media_type="application/json")

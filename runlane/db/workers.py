@@ -230,11 +230,14 @@ async def beat(
 
 
 async def leave(conn: Connection, worker: Worker) -> None:
-    """Ends a life: the worker is offline at once and what it still held is looked after."""
+    """Ends a life: the worker is offline at once.
+
+    Nobody is nudged: a worker that leaves has answered for every batch, and a workflow that looks before it
+    has read those answers would take for lost what was given back.
+    """
     row = await conn.fetchrow(_LEAVE, worker.worker_id, worker.incarnation)
     if row is None:
         return
-    await nudges.nudge_for_worker(conn, worker.worker_id)
     payload = WorkerLeft(worker_id=worker.worker_id, name=worker.name)
     await _publish(conn, worker, EVENT_CATALOG.worker.left, payload, str(worker.incarnation))
 

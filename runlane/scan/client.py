@@ -113,7 +113,7 @@ class WorkerApi:
         return wire.StagedObject(slot.key, len(body), sha256)
 
     async def leave(self) -> None:
-        """Says that this incarnation ends: what it still holds may be given to others at once."""
+        """Says that this incarnation ends, once every batch has been answered for."""
         await self._post("/leave", {})
 
     async def stream(self) -> AsyncIterator[Mapping[str, object]]:

@@ -1,0 +1,133 @@
+"""The real scan worker at work: real API, PostgreSQL, Temporal, children."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest_asyncio
+
+from runlane.db.cancel import cancel_run
+from runlane.db.pool import Pool
+from runlane.scan.confine import marked_processes
+from runlane.settings import Settings
+from tests.integration.worker_world import World, core_of, is_false, is_true, until, world_of
+
+
+@pytest_asyncio.fixture
+async def world(settings: Settings, pool: Pool, tmp_path: Path) -> AsyncIterator[World]:
+    async with world_of(settings, pool, tmp_path) as world, core_of(world.settings):
+        yield world
+
+
+async def worker_id(world: World, name: str = "one") -> str:
+    return str(await world.pool.fetchval("SELECT id FROM workers WHERE name = $1", name))
+
+
+async def tools_of(world: World, name: str = "one") -> list[int]:
+    """Tool processes of a worker, wherever they are."""
+    prefix = f"{await worker_id(world, name)}/"
+    return [pid for pid, mark in marked_processes() if mark.startswith(prefix)]
+
+
+async def test_run_completes_through_the_worker(world: World) -> None:
+    async with world.scan_worker():
+        run_id = await world.start_run(30)
+
+        assert await world.closed(run_id) == "completed"
+
+    assert await world.statuses(run_id) == {"completed": 30}
+    assert await world.attempts(run_id) == {"completed": 30}
+
+
+async def test_cancelled_run_kills_its_tools_at_once(world: World) -> None:
+    async with world.scan_worker():
+        run_id = await world.start_run(3, {"sleep_ms": 600_000})
+        await until(lambda: world.has_status(run_id, "in_progress", 3))
+        await until(lambda: is_true(tools_of(world)))
+
+        async with world.pool.acquire() as conn, conn.transaction():
+            await cancel_run(conn, world.workspace_id, run_id, "enough")
+
+        await until(lambda: is_false(tools_of(world)), 5)
+        assert await world.statuses(run_id) == {"cancelled": 3}
+
+
+async def test_cancelled_job_is_dropped_and_its_siblings_complete(world: World) -> None:
+    async with world.scan_worker(slots=1):
+        run_id = await world.start_run(8, {"sleep_ms": 2_000})
+        await until(lambda: world.has_status(run_id, "in_progress", 2))
+
+        job = await world.pool.fetchrow(
+            """UPDATE jobs SET status = 'cancelled', completed_at = clock_timestamp()
+               WHERE id = (SELECT id FROM jobs WHERE run_id = $1 AND status = 'in_progress' LIMIT 1)
+               RETURNING id, attempt, worker_id""",
+            run_id,
+        )
+        assert job is not None
+        await world.pool.execute(
+            """UPDATE job_attempts SET ended_at = clock_timestamp(), outcome = 'cancelled'
+               WHERE job_id = $1 AND ended_at IS NULL""",
+            job["id"],
+        )
+
+        assert await world.closed(run_id) == "completed"
+    assert await world.statuses(run_id) == {"cancelled": 1, "completed": 7}
+
+
+async def test_drained_worker_gives_back_what_it_cannot_finish(world: World) -> None:
+    async with world.scan_worker() as stop:
+        run_id = await world.start_run(3, {"sleep_ms": 4_000})
+        await until(lambda: world.has_status(run_id, "in_progress", 3))
+        stop.set()
+        await until(lambda: world.has_status(run_id, "pending", 3))
+
+    async with world.scan_worker("two"):
+        assert await world.closed(run_id) == "completed"
+    assert await world.attempts(run_id) == {"released": 3, "completed": 3}
+    assert await world.pool.fetchval("SELECT status FROM workers WHERE name = 'one'") == "offline"
+
+
+async def test_killed_worker_takes_its_tools_with_it_and_another_does_the_jobs(world: World) -> None:
+    process = await world.spawn_scan_worker()
+    run_id = await world.start_run(3, {"sleep_ms": 4_000})
+    await until(lambda: world.has_status(run_id, "in_progress", 3))
+    await until(lambda: is_true(tools_of(world)))
+
+    process.kill()
+    await process.wait()
+
+    await until(lambda: is_false(tools_of(world)), 5)
+    async with world.scan_worker("two"):
+        assert await world.closed(run_id) == "completed"
+    outcomes = await world.attempts(run_id)
+    assert outcomes.pop("completed") == 3
+    assert sum(outcomes.values()) == 3
+    assert set(outcomes) <= {"lost", "released"}
+
+
+async def test_killed_worker_that_comes_back_goes_on(world: World) -> None:
+    process = await world.spawn_scan_worker()
+    run_id = await world.start_run(3, {"sleep_ms": 3_000})
+    await until(lambda: world.has_status(run_id, "in_progress", 3))
+    process.kill()
+    await process.wait()
+
+    process = await world.spawn_scan_worker()
+    status = await world.closed(run_id)
+    process.terminate()
+
+    assert status == "completed"
+    assert await process.wait() == 0
+    assert await world.pool.fetchval("SELECT count(*) FROM workers") == 1
+
+
+async def test_jobs_that_have_gone_on_without_the_worker_are_dropped_at_its_next_heartbeat(
+    world: World,
+) -> None:
+    async with world.scan_worker():
+        run_id = await world.start_run(2, {"sleep_ms": 600_000})
+        await until(lambda: world.has_status(run_id, "in_progress", 2))
+        await until(lambda: is_true(tools_of(world)))
+
+        await world.pool.execute("UPDATE jobs SET attempt = attempt + 1 WHERE run_id = $1", run_id)
+
+        await until(lambda: is_false(tools_of(world)), 15)
