@@ -1,0 +1,86 @@
+"""`make bench`: throughput and latency of the whole path, in multiples of bare Temporal on the same server.
+
+Everything is measured in one run on one machine: the ratios are what to compare, the rates move by machine.
+Exits non-zero when a bound does not hold.
+"""
+
+import asyncio
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from temporalio.client import Client
+
+from benchmarks import bare, latency, registry, report
+from benchmarks.registry import Load
+from runlane.cli.platform import Platform, PlatformOptions, open_platform
+from runlane.db.pool import open_pool
+
+LOADS = (Load(1, 500), Load(25, 5_000, steps=2), Load(100, 10_000))
+WARM_UP = Load(25, 500)
+BARE_ACTIVITIES = 2_000
+LATENCY_RUNS = 60
+SCAN_BATCHES = 64
+"""Batches that the scan worker runs at once: more than the windows of a run and its shards."""
+
+
+@contextmanager
+def _bare_workers(address: str) -> Iterator[None]:
+    """The two worker processes of the bare measurement."""
+    processes = [
+        subprocess.Popen([sys.executable, "-m", "benchmarks.bare", kind, address], start_new_session=True)
+        for kind in ("workflow", "activity")
+    ]
+    try:
+        yield
+    finally:
+        for process in processes:
+            process.terminate()
+        for process in processes:
+            process.wait()
+
+
+async def _bare_rate(client: Client, address: str) -> float:
+    with _bare_workers(address):
+        await bare.measure(client, 100)
+        return await bare.measure(client, BARE_ACTIVITIES)
+
+
+async def _measure(platform: Platform) -> int:
+    address = platform.settings.temporal_address
+    client = await Client.connect(address)
+    pool = await open_pool(platform.settings.database_system_url, size=4, name="bench")
+    targets = await registry.make_targets(pool, platform.workspace_id, 10_000)
+    await registry.measure(platform, pool, client, WARM_UP, targets)
+    idle = await latency.measure(platform, pool, targets[0], LATENCY_RUNS)
+    rates = [await _bare_rate(client, address)]
+    loads = [await registry.measure(platform, pool, client, load, targets) for load in LOADS]
+    rates.append(await _bare_rate(client, address))
+    await pool.close()
+    checks = report.bounds(statistics.mean(rates), loads, idle)
+    print(report.table(rates, loads, idle))
+    print("\n".join(check.line() for check in checks))
+    Path("bench-results.json").write_text(report.as_json(rates, loads, idle, checks))
+    return 0 if all(check.holds for check in checks) else 1
+
+
+async def main() -> int:
+    """Runs the bench on a platform of its own."""
+    environment = {
+        **os.environ,
+        "RUNLANE_WORKER_TOOLSETS": f"probe={SCAN_BATCHES}",
+        "RUNLANE_LOG_LEVEL": "warning",
+    }
+    with tempfile.TemporaryDirectory(prefix="runlane-bench-", ignore_cleanup_errors=True) as folder:
+        options = PlatformOptions(Path(folder) / "state", ("127.0.0.0/8",), guarded=True)
+        async with open_platform(options, environment) as platform:
+            return await _measure(platform)
+
+
+if __name__ == "__main__":
+    raise SystemExit(asyncio.run(main()))
