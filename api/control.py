@@ -182,9 +182,9 @@ class ControlHub:
         while True:
             try:
                 await self._confirm()
-            except _DATABASE_ERRORS as error:
+            except Exception as error:  # noqa: BLE001 without this loop no worker would ever be missed
                 self._steady_since = None
-                log.warning("presence_not_updated", error=type(error).__name__)
+                log.warning("presence_not_updated", error=repr(error))
             await asyncio.sleep(PING_S)
 
     async def _confirm(self) -> None:
@@ -213,8 +213,8 @@ class ControlHub:
         while True:
             try:
                 await self._listen()
-            except _DATABASE_ERRORS as error:
-                log.warning("control_channel_lost", error=type(error).__name__)
+            except Exception as error:  # noqa: BLE001 without this loop no cancel would arrive at once
+                log.warning("control_channel_lost", error=repr(error))
             await asyncio.sleep(_RETRY_S)
 
     async def _listen(self) -> None:
@@ -231,17 +231,17 @@ class ControlHub:
             await conn.add_listener(names.CONTROL_CHANNEL, on_message)
             try:
                 while (text := await heard.get()) is not None:
-                    await self._route(text)
+                    try:
+                        await self._route(text)
+                    except ValueError:
+                        log.warning("control_notice_malformed", size=len(text))
             finally:
                 if not conn.is_closed():
                     conn.remove_termination_listener(on_end)
                     await conn.remove_listener(names.CONTROL_CHANNEL, on_message)
 
     async def _route(self, text: str) -> None:
-        try:
-            notice: object = orjson.loads(text)
-        except orjson.JSONDecodeError:
-            notice = None
+        notice: object = orjson.loads(text)
         match notice:
             case {"kind": "cancel_run", "run": str(run)}:
                 await self._cancel_run(UUID(run))
