@@ -20,7 +20,7 @@ RUN /build/bin/pip wheel --no-build-isolation --no-deps --wheel-dir /dist . \
     && /opt/runlane/bin/pip install --compile --no-deps --no-index /dist/*.whl
 # Migrations are found beside the packages.
 COPY migrations migrations
-RUN cp -r migrations "$(/opt/runlane/bin/python -c 'import pathlib, runlane; print(pathlib.Path(runlane.__file__).parents[1])')"
+RUN cp -r migrations "$(/opt/runlane/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')"
 
 FROM python:3.12-slim-bookworm
 ENV PATH=/opt/runlane/bin:$PATH \

@@ -157,11 +157,6 @@ def write_private(path: Path, text: str) -> None:
     draft.replace(path)
 
 
-def environment_file(folder: Path) -> Path:
-    """File in which a running stack says the RUNLANE_* variables that lead to it."""
-    return folder / "environment.json"
-
-
 def is_port_free(port: int) -> bool:
     """Tells whether a server could listen on this loopback port now."""
     with socket.socket() as probe:

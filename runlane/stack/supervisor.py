@@ -23,7 +23,6 @@ from runlane.stack.processes import ProcessSpec
 from runlane.stack.services import Service, Site
 from runlane.stack.state import (
     State,
-    environment_file,
     hold_lock,
     is_port_free,
     prepare_folder,
@@ -31,8 +30,10 @@ from runlane.stack.state import (
 )
 from runlane.stack.takedown import Guard
 from runlane.stack.temporal import TemporalServer
-from runlane.stack.urls import StackUrls, is_external
+from runlane.stack.urls import StackUrls, environment_file, is_external, running_environment
 from runlane.stack.valkey import ValkeyServer
+
+__all__ = ["SERVERS", "Stack", "running_environment", "stop_requested"]
 
 SERVERS: Final[Mapping[str, Callable[[Site], Service]]] = {
     "postgres": PostgresServer,
@@ -132,9 +133,12 @@ class Stack:
         if spec.name in self._keepers:
             raise StackError(f"{spec.name} is already part of this stack")
         whole = replace(spec, env=self._env | self.environment() | dict(spec.env))
-        keeper = self._keeper(spec.name, lambda: whole)
-        await keeper.start()
-        self._keepers[spec.name] = keeper
+        keeper = self._keepers[spec.name] = self._keeper(spec.name, lambda: whole)
+        try:
+            await keeper.start()
+        except BaseException:
+            del self._keepers[spec.name]
+            raise
         return keeper.pid
 
     async def stop_process(self, name: str) -> None:
@@ -260,12 +264,3 @@ async def stop_requested() -> None:
     finally:
         for each in signals:
             loop.remove_signal_handler(each)
-
-
-def running_environment(state_dir: Path) -> dict[str, str]:
-    """Reads the RUNLANE_* variables of a running stack, for another terminal; empty when none runs."""
-    try:
-        values = json.loads(environment_file(state_dir).read_text())
-    except (FileNotFoundError, PermissionError):
-        return {}
-    return {str(name): str(value) for name, value in values.items()}

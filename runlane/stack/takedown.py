@@ -11,7 +11,8 @@ from typing import Final
 from runlane.stack.errors import StackBusy, StackError
 from runlane.stack.keeper import stop_leftover
 from runlane.stack.processes import POLL_S
-from runlane.stack.state import ProcessRecord, State, environment_file, hold_lock, lock_holder, prepare_folder
+from runlane.stack.state import ProcessRecord, State, hold_lock, lock_holder, prepare_folder
+from runlane.stack.urls import environment_file
 
 DOWN_TIMEOUT_S: Final = 90.0
 

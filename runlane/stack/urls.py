@@ -1,7 +1,9 @@
 """Addresses of a running stack, and the settings that carry them to a process."""
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final, Self
 
 from runlane.stack.errors import StackError
@@ -65,3 +67,17 @@ def is_external(server: str, env: Mapping[str, str]) -> bool:
     if missing and len(missing) < len(variables):
         raise StackError(f"{server}: set {', '.join(missing)} too, or none of {', '.join(variables)}")
     return not missing
+
+
+def environment_file(folder: Path) -> Path:
+    """File in which a running stack says the RUNLANE_* variables that lead to it."""
+    return folder / "environment.json"
+
+
+def running_environment(state_dir: Path) -> dict[str, str]:
+    """Reads the RUNLANE_* variables of a running stack, for another terminal; empty when none runs."""
+    try:
+        values = json.loads(environment_file(state_dir).read_text())
+    except (FileNotFoundError, PermissionError):
+        return {}
+    return {str(name): str(value) for name, value in values.items()}

@@ -24,9 +24,9 @@ from runlane.stack.errors import StackBusy, StackError
 from runlane.stack.keeper import ProcessState
 from runlane.stack.processes import ProcessSpec
 from runlane.stack.state import LOOPBACK, ProcessRecord, State
-from runlane.stack.supervisor import SERVERS, Stack, running_environment
+from runlane.stack.supervisor import SERVERS, Stack
 from runlane.stack.takedown import down
-from runlane.stack.urls import StackUrls
+from runlane.stack.urls import StackUrls, running_environment
 
 pytestmark = pytest.mark.integration
 
