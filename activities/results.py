@@ -76,9 +76,9 @@ class ResultActivities:
     async def settle_batches(self, request: SettleInput) -> SettleResult:
         """Merges what was staged for these batches, writes the verdicts and releases what was not staged.
 
-        Idempotent: only jobs still in progress at the attempt that was read are touched, so a second run after
-        a lost reply finds nothing to do. A server that does not answer is retried without limit and counts
-        nowhere; a merge that fails on its data counts on the attempt, three times at most.
+        Idempotent: only jobs still in progress at the attempt that was read are touched, so a second run
+        after a lost reply finds nothing to do. A server that does not answer is retried without limit and
+        counts nowhere; a merge that fails on its data counts on the attempt, three times at most.
         """
         try:
             return await self._settle(request)

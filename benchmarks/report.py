@@ -64,8 +64,8 @@ def table(bare: Sequence[float], loads: Sequence[Throughput], latency: Latency) 
         total = sum(t.cpu_per_thousand.values())
         parts = ", ".join(f"{name} {value:.2f}" for name, value in t.cpu_per_thousand.items())
         lines.append(
-            f"{t.load.batch:>5} {t.load.jobs:>6} {t.batches:>8} {t.jobs_per_s:>8.1f} {t.drained_per_s:>10.1f}  "
-            f"{total:.2f} ({parts})"
+            f"{t.load.batch:>5} {t.load.jobs:>6} {t.batches:>8} {t.jobs_per_s:>8.1f} {t.drained_per_s:>10.1f}"
+            f"  {total:.2f} ({parts})"
         )
     lines += [
         "",

@@ -33,7 +33,8 @@ class Admitted:
 
 _OPEN = f"""
 UPDATE run_steps
-SET status = '{STEPS.target_of(StepVerb.OPEN)}', opened_at = clock_timestamp(), scope_as_of = clock_timestamp()
+SET status = '{STEPS.target_of(StepVerb.OPEN)}', opened_at = clock_timestamp(),
+  scope_as_of = clock_timestamp()
 WHERE run_id = $1 AND step_id = $2 AND {step_may(StepVerb.OPEN)}
 """
 

@@ -21,7 +21,7 @@ from runlane.tools import TOOLS
 
 @dataclass(frozen=True, slots=True)
 class ClaimRequest:
-    """Who claims what. `claim_key` is the identity of the activity task: repeat it and get the same answer."""
+    """Who claims what. `claim_key` names the activity task: repeat it and get the same answer."""
 
     dispatch_id: UUID
     claim_key: str

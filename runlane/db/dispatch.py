@@ -79,7 +79,8 @@ ORDER BY d.id
 """
 
 _STEP = """
-SELECT s.tool_id, s.jobs_total, t.toolset, h.closed_at IS NOT NULL OR h.owner IS DISTINCT FROM $3 AS is_closed, h.blocked_reason, w.allow_shared,
+SELECT s.tool_id, s.jobs_total, t.toolset, w.allow_shared,
+       h.closed_at IS NOT NULL OR h.owner IS DISTINCT FROM $3 AS is_closed,
        EXISTS (SELECT 1 FROM pauses p
                WHERE p.lifted_at IS NULL AND (p.workspace_id IS NULL OR p.workspace_id = s.workspace_id)
                  AND (p.run_id IS NULL OR p.run_id = s.run_id)
@@ -119,8 +120,8 @@ FOR UPDATE SKIP LOCKED
 """
 
 _INSERT = """
-INSERT INTO dispatches (id, workspace_id, run_id, step_id, workflow_id, workflow_run_id, call_number, task_queue,
-                        priority, size)
+INSERT INTO dispatches (id, workspace_id, run_id, step_id, workflow_id, workflow_run_id, call_number,
+                        task_queue, priority, size)
 SELECT u.id, $1, $2, $3, $4, $5, $6, u.task_queue, u.priority, u.size
 FROM unnest($7::uuid[], $8::text[], $9::smallint[], $10::int[]) AS u (id, task_queue, priority, size)
 """

@@ -1,7 +1,7 @@
 """Nudges: "look at your rows", as a flag on the workflow's row and one signal command per flip.
 
-However often a workflow is asked to look before it does, it gets one signal: only the statement that turns the
-flag on writes a command. The workflow turns it off in the read that begins its turn.
+However often a workflow is asked to look before it does, it gets one signal: only the statement that turns
+the flag on writes a command. The workflow turns it off in the read that begins its turn.
 """
 
 from collections.abc import Sequence

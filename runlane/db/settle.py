@@ -1,9 +1,10 @@
 """Settle: the verdict on jobs whose batch has ended, their merge and their events, in one transaction.
 
-The order matters. The rows are locked first and only those still in progress at the attempt that was read go
-on (a job cancelled in between keeps its verdict and its result is discarded); then records are merged, then
-the verdicts are written. A reply that is lost after the commit is harmless: the second run finds nothing in
-progress. A record set that cannot be merged hurts only its own job: it is tried again alone, under a savepoint.
+The order matters. The rows are locked first and only those still in progress at the attempt that was read
+go on (a job cancelled in between keeps its verdict and its result is discarded); then records are merged,
+then the verdicts are written. A reply that is lost after the commit is harmless: the second run finds
+nothing in progress. A record set that cannot be merged hurts only its own job: it is tried again alone,
+under a savepoint.
 Source: Job registry, Results.
 """
 
@@ -274,7 +275,7 @@ async def count_merge_failure(conn: Connection, attempts: Sequence[Attempt]) -> 
 
 
 async def close(conn: Connection, dispatch_ids: Sequence[UUID], *, is_lost: bool) -> None:
-    """Closes dispatches: members that nobody claimed are free to be dispatched again, alone after a loss."""
+    """Closes dispatches: members that nobody claimed are free to be dispatched anew, alone after a loss."""
     await conn.execute(_FREE_REST, list(dispatch_ids), is_lost)
     await conn.execute(_CLOSE, list(dispatch_ids))
 

@@ -1,7 +1,7 @@
-"""A scan host in the test's own process: claims and stages straight in the database, runs a given tool function.
+"""A scan host in the test's own process: claims and stages straight in the database, runs a given function.
 
-It stands where the real scan worker does, behind the same activity name, claim and stage functions; tests of the
-real worker and of the worker API are elsewhere. What it lets a test decide is the outcome of each attempt.
+It stands where the real scan worker does, behind the same activity name, claim and stage functions; tests of
+the real worker and of the worker API are elsewhere. It lets a test decide the outcome of each attempt.
 """
 
 from collections.abc import AsyncIterator, Callable

@@ -15,7 +15,8 @@ def faults(source: bytes | str | dict[str, object]) -> dict[str, str]:
 
 def test_yaml_and_json_give_the_same_definition() -> None:
     text = "name: n\non: request\njobs:\n  a: {run: noop}\n  b: {run: noop, needs: [a], tolerance: 10%}\n"
-    json = '{"name": "n", "jobs": {"a": {"run": "noop"}, "b": {"run": "noop", "needs": ["a"], "tolerance": "10%"}}}'
+    steps = '{"a": {"run": "noop"}, "b": {"run": "noop", "needs": ["a"], "tolerance": "10%"}}'
+    json = f'{{"name": "n", "jobs": {steps}}}'
 
     assert parse_definition(text) == parse_definition(json)
 
