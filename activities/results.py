@@ -161,18 +161,19 @@ class _Merge:
 
     async def decide_all(self, attempts: Sequence[Attempt], endings: Mapping[UUID, Ending]) -> list[Decision]:
         decisions: list[Decision] = []
-        to_merge: dict[str, list[Attempt]] = defaultdict(list)
+        to_merge: dict[Category, list[Attempt]] = defaultdict(list)
         for attempt in attempts:
             if attempt.staged is Outcome.COMPLETED:
-                to_merge[attempt.category].append(attempt)
+                to_merge[Category(attempt.category)].append(attempt)
             elif attempt.staged is not None:
                 decision = settle.decide(attempt, attempt.staged, attempt.error or attempt.staged)
                 decisions.append(self._with_partial(decision))
             else:
                 outcome = settle.unstaged_outcome(endings[attempt.dispatch_id])
                 decisions.append(settle.decide(attempt, outcome))
+        await inventory.lock_subjects(self._conn, to_merge)
         for category, members in sorted(to_merge.items()):
-            decisions += await self._merge_category(Category(category), members)
+            decisions += await self._merge_category(category, members)
         return decisions
 
     def _with_partial(self, decision: Decision) -> Decision:
@@ -246,5 +247,5 @@ def _completed(attempt: Attempt, parsed: Parsed, merged: Merged | None) -> Decis
     if parsed.quarantined:
         summary |= {"quarantined": parsed.quarantined, "sample": list(parsed.sample)}
     if merged is not None and (counts := merged.summaries.get(attempt.job_id)):
-        summary |= {"new": counts.new, "updated": counts.updated}
+        summary |= {"new": counts.new, "updated": counts.updated, "outside": counts.outside}
     return Decision(attempt, decision.outcome, decision.verdict, summary=summary)

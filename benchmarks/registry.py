@@ -95,8 +95,9 @@ async def measure(
 
 
 async def _drained(pool: Pool) -> None:
-    while await pool.fetchval("SELECT EXISTS (SELECT 1 FROM outbox WHERE published_at IS NULL)"):
-        await asyncio.sleep(DRAIN_POLL_S)  # noqa: ASYNC110  # another process drains it
+    query = "SELECT EXISTS (SELECT 1 FROM outbox WHERE published_at IS NULL)"
+    while await pool.fetchval(query):  # noqa: ASYNC110  # another process drains it
+        await asyncio.sleep(DRAIN_POLL_S)
 
 
 async def _check(pool: Pool, run_id: UUID, load: Load) -> None:

@@ -180,6 +180,7 @@ CREATE TABLE vulnerabilities (
   CHECK (first_seen <= last_seen),
   CHECK ((status = 'resolved') = (resolved_at IS NOT NULL))
 );
+CREATE INDEX vulnerabilities_asset ON vulnerabilities (workspace_id, asset_id);
 COMMENT ON COLUMN vulnerabilities.fingerprint IS 'SHA-256 over asset, check and where it was (port, URL)';
 """
 

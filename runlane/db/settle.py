@@ -281,7 +281,7 @@ async def close(conn: Connection, dispatch_ids: Sequence[UUID], *, is_lost: bool
 
 
 async def discard_results(conn: Connection, result_ids: Sequence[UUID]) -> list[str]:
-    """Deletes staged results that no open attempt refers to; returns keys of objects to delete after commit."""
+    """Deletes staged results that no open attempt refers to; returns keys of objects to delete then."""
     rows = await conn.fetch(_DISCARD, list(result_ids)) if result_ids else []
     return [row["object_key"] for row in rows if row["object_key"]]
 

@@ -77,8 +77,9 @@ RETURNING id
 _STAGE = """
 UPDATE job_attempts a
 SET staged_at = clock_timestamp(), staged_outcome = m.outcome, staged_error = m.error,
-    is_complete = m.complete, is_reachable = m.reachable, coverage = m.coverage, argv = CASE WHEN m.argv IS NOT NULL
-      THEN ARRAY(SELECT jsonb_array_elements_text(m.argv)) END, tool_version = m.tool_version, result_id = $4
+    is_complete = m.complete, is_reachable = m.reachable, coverage = m.coverage,
+    argv = CASE WHEN m.argv IS NOT NULL THEN ARRAY(SELECT jsonb_array_elements_text(m.argv)) END,
+    tool_version = m.tool_version, result_id = $4
 FROM unnest($5::uuid[], $6::int[], $7::text[], $8::text[], $9::bool[], $10::bool[], $11::jsonb[],
             $12::jsonb[], $13::text[])
   AS m (job_id, attempt, outcome, error, complete, reachable, coverage, argv, tool_version),

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from uuid import UUID
 
 from runlane import names
-from runlane.db import admit
+from runlane.db import admit, outbox
 from runlane.db.inventory import ensure_primary_assets
 from runlane.db.nudges import COMMANDS_CHANNEL
 from runlane.db.pool import Connection
@@ -95,7 +95,7 @@ async def start_run(conn: Connection, request: StartRun) -> StartedRun:
     found = await conn.fetch(_TARGETS, request.workspace_id, run_id, targets)
     if len(found) != len(targets):
         raise NotFound("a target is not in this workspace", code="target.not_found")
-    await ensure_primary_assets(conn, request.workspace_id, targets)
+    await outbox.insert(conn, await ensure_primary_assets(conn, request.workspace_id, targets, run_id=run_id))
     await _write_steps(conn, run_id, request)
     jobs = 0
     for step in request.definition.steps:
