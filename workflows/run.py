@@ -184,7 +184,7 @@ class RunWorkflow:
         verb = run_verb(list(self._steps.values()))
         if verb is not None and self._dispatcher.is_idle and not self._shards:
             await self._close(verb)
-        return bool(doomed or ready)
+        return bool(doomed or ready or self._is_closed)
 
     async def _skip(self, step_ids: list[str]) -> None:
         await workflow.execute_local_activity_method(
