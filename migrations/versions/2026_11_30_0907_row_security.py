@@ -8,8 +8,8 @@ system role. The owner role runs migrations only.
 
 from migrations.sql import execute
 
-revision = "0005_row_security"
-down_revision = "0004_events"
+revision = "0008_row_security"
+down_revision = "0007_events"
 
 TENANT_TABLES = (
     "permission_groups", "members", "api_keys", "internal_networks", "workers", "secrets",

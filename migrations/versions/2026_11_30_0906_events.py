@@ -6,8 +6,8 @@ one row of `bus_state`, never from a sequence: a rolled-back transaction must le
 
 from migrations.sql import execute
 
-revision = "0004_events"
-down_revision = "0003_registry"
+revision = "0007_events"
+down_revision = "0006_controls"
 
 SQL = """
 CREATE TABLE outbox (

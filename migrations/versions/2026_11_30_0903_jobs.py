@@ -1,0 +1,160 @@
+"""Jobs, their attempts, staged results and error logs.
+
+Fences: `jobs.attempt` grows with every claim and is never reset; `jobs.dispatch_id` names the one activity that
+may claim the row; `jobs.failures` counts what is charged to the retry budget. A terminal row has `completed_at`,
+a running one has an owner. Only live rows are indexed for the claim: its cost does not grow with what is
+finished.
+"""
+
+from migrations.sql import execute
+
+revision = "0004_jobs"
+down_revision = "0003_runs"
+
+SQL = """
+CREATE TABLE jobs (
+  id uuid PRIMARY KEY DEFAULT uuidv7(),
+  workspace_id uuid NOT NULL,
+  run_id uuid NOT NULL,
+  step_id text NOT NULL,
+  tool_id text NOT NULL,
+  toolset text NOT NULL,
+  category text NOT NULL,
+  target_id uuid,
+  asset_id uuid,
+  service_id uuid,
+  network_id uuid,
+  subject_id uuid NOT NULL,
+  ordinal integer NOT NULL DEFAULT 0,
+  generation integer NOT NULL DEFAULT 0,
+  spec jsonb NOT NULL,
+  status text NOT NULL DEFAULT 'pending'
+    CHECK (status IN ('pending', 'in_progress', 'completed', 'failed', 'cancelled', 'skipped')),
+  priority smallint NOT NULL DEFAULT 2 CHECK (priority BETWEEN 0 AND 4),
+  due_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+  dispatch_id uuid,
+  alone boolean NOT NULL DEFAULT false,
+  attempt integer NOT NULL DEFAULT 0,
+  failures integer NOT NULL DEFAULT 0 CHECK (failures >= 0),
+  failures_before integer NOT NULL DEFAULT 0 CHECK (failures_before >= 0),
+  free_attempts integer NOT NULL DEFAULT 0 CHECK (free_attempts >= 0),
+  retryable boolean NOT NULL DEFAULT false,
+  quarantined boolean NOT NULL DEFAULT false,
+  worker_id uuid,
+  picked_at timestamptz,
+  completed_at timestamptz,
+  reason text,
+  result_ref uuid,
+  retry_of uuid,
+  cause text,
+  created_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+  UNIQUE (workspace_id, id),
+  UNIQUE (run_id, step_id, subject_id, ordinal, generation),
+  CHECK ((status IN ('completed', 'failed', 'cancelled', 'skipped')) = (completed_at IS NOT NULL)),
+  CHECK (status <> 'in_progress' OR (worker_id IS NOT NULL AND picked_at IS NOT NULL
+                                     AND dispatch_id IS NOT NULL AND attempt > 0)),
+  CHECK (NOT retryable OR status = 'failed'),
+  FOREIGN KEY (workspace_id, run_id, step_id) REFERENCES run_steps (workspace_id, run_id, step_id)
+    ON DELETE CASCADE,
+  FOREIGN KEY (workspace_id, target_id) REFERENCES targets (workspace_id, id)
+    ON DELETE SET NULL (target_id),
+  FOREIGN KEY (workspace_id, asset_id) REFERENCES assets (workspace_id, id)
+    ON DELETE SET NULL (asset_id),
+  FOREIGN KEY (workspace_id, service_id) REFERENCES asset_services (workspace_id, id)
+    ON DELETE SET NULL (service_id)
+);
+COMMENT ON COLUMN jobs.subject_id IS 'what the job is about: the target, asset or service it fans out over';
+COMMENT ON COLUMN jobs.spec IS 'frozen input of the tool: target object and options';
+COMMENT ON COLUMN jobs.alone IS 'set after a lost batch: dispatched by itself from then on';
+COMMENT ON COLUMN jobs.attempt IS '0 at admit, +1 with each claim, never reset: the fence of every later write';
+COMMENT ON COLUMN jobs.failures IS 'charged attempts: the retry budget';
+COMMENT ON COLUMN jobs.failures_before IS 'charged attempts of the job that this one re-runs';
+COMMENT ON COLUMN jobs.free_attempts IS 'attempts that ended without blame (lost, released, rejected)';
+CREATE INDEX jobs_dispatchable ON jobs (run_id, step_id, priority, created_at, id)
+  WHERE status = 'pending' AND dispatch_id IS NULL;
+CREATE INDEX jobs_dispatched ON jobs (dispatch_id)
+  WHERE status IN ('pending', 'in_progress') AND dispatch_id IS NOT NULL;
+CREATE INDEX jobs_live ON jobs (run_id, step_id) WHERE status IN ('pending', 'in_progress');
+CREATE INDEX jobs_worker ON jobs (worker_id) WHERE status = 'in_progress';
+CREATE INDEX jobs_stuck ON jobs (picked_at) WHERE status = 'in_progress';
+CREATE INDEX jobs_retryable ON jobs (completed_at) WHERE status = 'failed' AND retryable;
+
+CREATE TABLE job_results (
+  id uuid PRIMARY KEY DEFAULT uuidv7(),
+  workspace_id uuid NOT NULL REFERENCES workspaces ON DELETE CASCADE,
+  run_id uuid NOT NULL,
+  category text NOT NULL,
+  body bytea,
+  object_key text UNIQUE,
+  size_bytes bigint NOT NULL CHECK (size_bytes >= 0),
+  sha256 bytea NOT NULL CHECK (length(sha256) = 32),
+  kept boolean NOT NULL DEFAULT false,
+  created_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+  UNIQUE (workspace_id, id),
+  CHECK ((body IS NULL) <> (object_key IS NULL)),
+  FOREIGN KEY (workspace_id, run_id) REFERENCES job_histories (workspace_id, id) ON DELETE CASCADE
+);
+COMMENT ON TABLE job_results IS 'staged results: one per delivery of a batch; in the row when small, else in the bucket';
+COMMENT ON COLUMN job_results.kept IS 'a merge failed for good: kept for a later merge';
+
+CREATE TABLE job_attempts (
+  job_id uuid NOT NULL,
+  attempt integer NOT NULL CHECK (attempt > 0),
+  workspace_id uuid NOT NULL,
+  dispatch_id uuid NOT NULL,
+  worker_id uuid NOT NULL REFERENCES workers,
+  incarnation uuid NOT NULL,
+  claim_key text NOT NULL,
+  claimed_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+  observed_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+  staged_at timestamptz,
+  staged_outcome text
+    CHECK (staged_outcome IN ('completed', 'tool_failed', 'timed_out', 'fatal', 'rejected')),
+  staged_error text,
+  coverage jsonb,
+  is_complete boolean,
+  is_reachable boolean,
+  result_id uuid,
+  merge_failures integer NOT NULL DEFAULT 0,
+  ended_at timestamptz,
+  outcome text CHECK (outcome IN ('completed', 'tool_failed', 'timed_out', 'fatal', 'merge_failed', 'lost',
+                                  'released', 'rejected', 'cancelled', 'stale')),
+  charged boolean NOT NULL DEFAULT false,
+  summary jsonb,
+  argv text[],
+  tool_version text,
+  PRIMARY KEY (job_id, attempt),
+  FOREIGN KEY (workspace_id, job_id) REFERENCES jobs (workspace_id, id) ON DELETE CASCADE,
+  FOREIGN KEY (workspace_id, result_id) REFERENCES job_results (workspace_id, id)
+    ON DELETE SET NULL (result_id),
+  CHECK ((ended_at IS NULL) = (outcome IS NULL)),
+  CHECK ((staged_at IS NULL) = (staged_outcome IS NULL))
+);
+COMMENT ON COLUMN job_attempts.claim_key IS 'identity of the claiming activity task: the same key gets the same answer';
+COMMENT ON COLUMN job_attempts.observed_at IS 'the moment that the result speaks of: when the claim was made';
+CREATE INDEX job_attempts_claim ON job_attempts (dispatch_id, claim_key);
+CREATE INDEX job_attempts_open ON job_attempts (worker_id) WHERE ended_at IS NULL;
+CREATE INDEX job_attempts_result ON job_attempts (result_id) WHERE result_id IS NOT NULL;
+
+CREATE TABLE job_error_logs (
+  id uuid PRIMARY KEY DEFAULT uuidv7(),
+  workspace_id uuid NOT NULL,
+  job_id uuid NOT NULL,
+  attempt integer NOT NULL,
+  outcome text NOT NULL,
+  message text NOT NULL,
+  partial text,
+  digest bytea NOT NULL CHECK (length(digest) = 32),
+  times integer NOT NULL DEFAULT 1,
+  created_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+  last_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+  UNIQUE (workspace_id, job_id, digest),
+  FOREIGN KEY (workspace_id, job_id) REFERENCES jobs (workspace_id, id) ON DELETE CASCADE
+);
+COMMENT ON COLUMN job_error_logs.digest IS 'SHA-256 of outcome and message: the same error of a job is one row';
+"""
+
+
+def upgrade() -> None:
+    """Creates the tables of jobs."""
+    execute(SQL)
