@@ -18,7 +18,7 @@ from runlane import names
 from runlane.db.pool import Pool, open_pool
 from runlane.settings import Settings
 from runlane.storage import Storage, StorageConfig
-from workflows import WORKFLOWS
+from workflows.registration import WORKFLOWS
 
 log = structlog.get_logger(__name__)
 ConnectedT = TypeVar("ConnectedT")

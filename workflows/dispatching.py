@@ -20,6 +20,9 @@ with workflow.unsafe.imports_passed_through():
     from runlane import names
     from runlane.db.settle import Ending
     from runlane.runs import BatchInput, BatchResult
+
+# Ours to guard like the workflow itself: loaded anew inside the sandbox, not passed through.
+with workflow.unsafe.sandbox_import_notification_policy(workflow.SandboxImportNotificationPolicy.SILENT):
     from workflows import policies
 
 SETTLE_BATCHES: Final = 16

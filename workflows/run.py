@@ -28,9 +28,12 @@ with workflow.unsafe.imports_passed_through():
     from runlane.db.settle import Ending
     from runlane.jobs import RunVerb, StepStatus
     from runlane.runs import Step, doomed_steps, ready_steps, run_verb
+    from workflows.shard import ShardInput, StepShard
+
+# Ours to guard like the workflow itself: loaded anew inside the sandbox, not passed through.
+with workflow.unsafe.sandbox_import_notification_policy(workflow.SandboxImportNotificationPolicy.SILENT):
     from workflows import policies
     from workflows.dispatching import Dispatcher, Limits, RunIdentity
-    from workflows.shard import ShardInput, StepShard
 
 RUN_STATUS = SearchAttributeKey.for_keyword(names.SA_RUN_STATUS)
 TOOLS = SearchAttributeKey.for_keyword_list(names.SA_TOOLS)

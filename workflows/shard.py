@@ -13,6 +13,9 @@ with workflow.unsafe.imports_passed_through():
     from activities.runs import RunActivities, RunRef
     from runlane import names
     from runlane.db.settle import Ending
+
+# Ours to guard like the workflow itself: loaded anew inside the sandbox, not passed through.
+with workflow.unsafe.sandbox_import_notification_policy(workflow.SandboxImportNotificationPolicy.SILENT):
     from workflows import policies
     from workflows.dispatching import Dispatcher, Limits, RunIdentity
 
