@@ -124,7 +124,7 @@ def parse_job(job_id: str, line: Mapping[str, JsonValue], default_timeout_s: flo
     Raises:
         BadInput: a field is missing or of the wrong form.
     """
-    target, options = line.get("target"), line.get("options") or {}
+    target, options = line.get("target"), line.get("options", {})
     if not isinstance(target, dict) or not isinstance(options, dict):
         raise BadInput("target and options must be objects")
     return ProbeJob(job_id, _parse_target(target), _parse_options(options, default_timeout_s))

@@ -1,0 +1,99 @@
+import asyncio
+import socket
+
+import pytest
+
+from runlane.probes.egress import Egress
+from runlane.probes.job import BadInput, Options, ProbeTarget, Refused
+from runlane.probes.resolver import NoVerdict
+from tests.unit.probe_servers import LOOPBACK, DnsServer, serve_dns, serve_tcp
+
+ZONE = {
+    "inside.test": {"A": ["10.0.0.1", "169.254.169.254"]},
+    "mixed.test": {"A": ["10.0.0.1", "127.0.0.9", "127.0.0.5"], "AAAA": ["::1"]},
+    "alias.test": {"CNAME": ["mixed.test."]},
+    "mapped.test": {"AAAA": ["::ffff:127.0.0.1", "64:ff9b::7f00:1"]},
+    "empty.test": {"TXT": ["hello"]},
+}
+
+
+def egress(dns: DnsServer | None = None, allow: list[str] | None = None) -> Egress:
+    resolver = None
+    if dns is not None:
+        host, _, port = dns.address.rpartition(":")
+        resolver = (host, int(port))
+    return Egress(Options(60.0, tuple(LOOPBACK if allow is None else allow), resolver))
+
+
+def target(host: str, address: str | None = None) -> ProbeTarget:
+    return ProbeTarget(host, "host", address)
+
+
+async def test_only_addresses_that_may_be_contacted_are_resolved_to() -> None:
+    async with serve_dns(ZONE) as dns:
+        assert await egress(dns).resolve("mixed.test") == ("127.0.0.5", "127.0.0.9", "::1")
+        assert await egress(dns).resolve("Alias.Test.") == ("127.0.0.5", "127.0.0.9", "::1")
+
+
+async def test_a_name_that_only_leads_inside_is_refused() -> None:
+    async with serve_dns(ZONE) as dns:
+        with pytest.raises(Refused, match=r"inside\.test leads to 10\.0\.0\.1, 169\.254\.169\.254"):
+            await egress(dns).resolve("inside.test")
+        with pytest.raises(Refused):
+            await egress(dns, []).resolve("mapped.test")
+
+
+async def test_a_name_without_address_has_none_to_connect_to() -> None:
+    async with serve_dns(ZONE) as dns:
+        assert await egress(dns).resolve("empty.test") == ()
+        assert await egress(dns).resolve("missing.test") == ()
+        assert await egress(dns).address_of(target("missing.test")) is None
+
+
+async def test_a_server_that_fails_gives_no_verdict() -> None:
+    async with serve_dns(ZONE) as dns:
+        dns.failing.add("mixed.test")
+        with pytest.raises(NoVerdict):
+            await egress(dns).resolve("mixed.test")
+
+
+async def test_a_known_address_is_used_without_a_question_and_judged_all_the_same() -> None:
+    async with serve_dns(ZONE) as dns:
+        assert await egress(dns).address_of(target("inside.test", "127.0.0.3")) == "127.0.0.3"
+        with pytest.raises(Refused):
+            await egress(dns).address_of(target("mixed.test", "10.0.0.1"))
+        with pytest.raises(BadInput):
+            await egress(dns).address_of(target("mixed.test", "mixed.test"))
+        assert not dns.questions
+
+
+async def test_an_address_as_host_needs_no_resolver() -> None:
+    assert await egress().resolve("::ffff:127.0.0.1") == ("127.0.0.1",)
+    with pytest.raises(Refused):
+        await egress().resolve("192.168.1.1")
+
+
+def test_no_allow_list_opens_metadata() -> None:
+    with pytest.raises(Refused):
+        egress(allow=["0.0.0.0/0"]).permit("169.254.169.254")
+
+
+async def test_connections_are_judged_again() -> None:
+    with pytest.raises(Refused):
+        await egress(allow=[]).connect("127.0.0.1", 80)
+
+
+async def test_a_connection_goes_to_the_address_in_every_notation() -> None:
+    async def say_hello(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"hello")
+
+    async with serve_tcp(say_hello, host="127.0.0.1") as port:
+        with await egress().connect("::ffff:127.0.0.1", port) as sock:
+            assert await asyncio.get_running_loop().sock_recv(sock, 100) == b"hello"
+
+
+async def test_a_closed_port_is_an_error_of_the_system() -> None:
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        with pytest.raises(ConnectionRefusedError):
+            await egress().connect("127.0.0.1", unused.getsockname()[1])
