@@ -69,7 +69,8 @@ async def fetch_page(
 
 
 def _write_cursor(sort: str, values: list[object]) -> str:
-    return base64.urlsafe_b64encode(orjson.dumps([sort, *values])).decode().rstrip("=")
+    # asyncpg's UUID is a subclass that orjson does not know
+    return base64.urlsafe_b64encode(orjson.dumps([sort, *values], default=str)).decode().rstrip("=")
 
 
 def _read_cursor(cursor: str, sort: str, columns: tuple[ColumnElement[Any], ...]) -> list[object]:
