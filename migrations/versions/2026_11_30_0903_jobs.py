@@ -13,7 +13,7 @@ down_revision = "0003_runs"
 
 SQL = """
 CREATE TABLE jobs (
-  id uuid PRIMARY KEY DEFAULT uuidv7(),
+  id uuid NOT NULL DEFAULT uuidv7(),
   workspace_id uuid NOT NULL,
   run_id uuid NOT NULL,
   step_id text NOT NULL,
@@ -48,7 +48,7 @@ CREATE TABLE jobs (
   retry_of uuid,
   cause text,
   created_at timestamptz NOT NULL DEFAULT clock_timestamp(),
-  UNIQUE (workspace_id, id),
+  PRIMARY KEY (id, workspace_id),
   UNIQUE (run_id, step_id, subject_id, ordinal, generation),
   CHECK ((status IN ('completed', 'failed', 'cancelled', 'skipped')) = (completed_at IS NOT NULL)),
   CHECK (status <> 'in_progress' OR (worker_id IS NOT NULL AND picked_at IS NOT NULL
@@ -63,6 +63,7 @@ CREATE TABLE jobs (
   FOREIGN KEY (workspace_id, service_id) REFERENCES asset_services (workspace_id, id)
     ON DELETE SET NULL (service_id)
 );
+COMMENT ON TABLE jobs IS 'one index serves look-ups by id and the composite references of tenant rows';
 COMMENT ON COLUMN jobs.subject_id IS 'what the job is about: the target, asset or service it fans out over';
 COMMENT ON COLUMN jobs.spec IS 'frozen input of the tool: target object and options';
 COMMENT ON COLUMN jobs.alone IS 'set after a lost batch: dispatched by itself from then on';
@@ -76,11 +77,10 @@ CREATE INDEX jobs_dispatched ON jobs (dispatch_id)
   WHERE status IN ('pending', 'in_progress') AND dispatch_id IS NOT NULL;
 CREATE INDEX jobs_live ON jobs (run_id, step_id) WHERE status IN ('pending', 'in_progress');
 CREATE INDEX jobs_worker ON jobs (worker_id) WHERE status = 'in_progress';
-CREATE INDEX jobs_stuck ON jobs (picked_at) WHERE status = 'in_progress';
 CREATE INDEX jobs_retryable ON jobs (completed_at) WHERE status = 'failed' AND retryable;
 
 CREATE TABLE job_results (
-  id uuid PRIMARY KEY DEFAULT uuidv7(),
+  id uuid NOT NULL DEFAULT uuidv7(),
   workspace_id uuid NOT NULL REFERENCES workspaces ON DELETE CASCADE,
   run_id uuid NOT NULL,
   category text NOT NULL,
@@ -90,7 +90,7 @@ CREATE TABLE job_results (
   sha256 bytea NOT NULL CHECK (length(sha256) = 32),
   kept boolean NOT NULL DEFAULT false,
   created_at timestamptz NOT NULL DEFAULT clock_timestamp(),
-  UNIQUE (workspace_id, id),
+  PRIMARY KEY (id, workspace_id),
   CHECK ((body IS NULL) <> (object_key IS NULL)),
   FOREIGN KEY (workspace_id, run_id) REFERENCES job_histories (workspace_id, id) ON DELETE CASCADE
 );
