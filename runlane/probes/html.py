@@ -13,11 +13,14 @@ from typing import Final
 MAX_TEXT: Final = 512 * 1024
 """Characters of a page that are looked at."""
 
-MAX_TAGS: Final = 20_000
+MAX_MARKUP: Final = 50_000
+"""Tags, end tags and comments of a page that are looked at."""
+
 MAX_ATTRIBUTES: Final = 50
 MAX_VALUE: Final = 4_000
 """Characters of an attribute's value or of the title; the decoder of entities fails at longer numbers."""
 
+_MARKUP: Final = re.compile(r"<[a-zA-Z/!?]")
 _TAG_NAME: Final = re.compile(r"[a-zA-Z][^\s/>]{0,50}")
 _BETWEEN: Final = re.compile(r"[\s/]*")
 _ATTRIBUTE_NAME: Final = re.compile(r"=?[^\s/>=]*")
@@ -51,9 +54,12 @@ def read_page(text: str) -> Page:
     """Reads a page; never raises."""
     text = text[:MAX_TEXT]
     page = Page()
-    position = text.find("<")
-    while position >= 0 and len(page.tags) < MAX_TAGS:
-        position = text.find("<", _read_markup(text, position, page))
+    position = 0
+    for _ in range(MAX_MARKUP):
+        markup = _MARKUP.search(text, position)
+        if markup is None:
+            break
+        position = _read_markup(text, markup.start(), page)
     return page
 
 
@@ -63,11 +69,9 @@ def _read_markup(text: str, start: int, page: Page) -> int:
         return _after(text, "-->", start + 4)
     if text.startswith(("<!", "<?", "</"), start):
         return _after(text, ">", start + 2)
-    name = _TAG_NAME.match(text, start + 1)
-    if name is None:
-        return start + 1
-    tag_name = name[0].lower()
-    attributes, end = _read_attributes(text, name.end())
+    name_end = _skip(_TAG_NAME, text, start + 1)
+    tag_name = text[start + 1 : name_end].lower()
+    attributes, end = _read_attributes(text, name_end)
     page.tags.append(Tag(tag_name, attributes))
     if tag_name not in _RAW_TEXT_ENDS:
         return end
@@ -81,7 +85,7 @@ def _read_markup(text: str, start: int, page: Page) -> int:
 def _read_attributes(text: str, position: int) -> tuple[dict[str, str], int]:
     """Attributes from `position` to the tag's `>`; an unfinished tag ends with the text, as in browsers."""
     attributes: dict[str, str] = {}
-    while True:
+    for _ in range(MAX_ATTRIBUTES):
         position = _skip(_BETWEEN, text, position)
         if position >= len(text):
             return attributes, len(text)
@@ -90,8 +94,8 @@ def _read_attributes(text: str, position: int) -> tuple[dict[str, str], int]:
         name_end = _skip(_ATTRIBUTE_NAME, text, position)
         name = text[position:name_end][:MAX_VALUE].lower()
         value, position = _read_value(text, name_end)
-        if len(attributes) < MAX_ATTRIBUTES:
-            attributes.setdefault(name, html.unescape(value[:MAX_VALUE]))
+        attributes.setdefault(name, html.unescape(value[:MAX_VALUE]))
+    return attributes, _after(text, ">", position)
 
 
 def _read_value(text: str, position: int) -> tuple[str, int]:
