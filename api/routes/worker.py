@@ -8,26 +8,24 @@ hot path.
 import binascii
 from base64 import b64decode
 from collections.abc import AsyncIterator, Mapping
-from typing import Annotated, Final, Literal, Self, TypeVar
+from typing import Final, TypeVar
 from uuid import UUID
 
 import orjson
 from fastapi import APIRouter, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import Response, StreamingResponse
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, model_validator
+from pydantic import BaseModel, ValidationError
 
 from api.control import ControlHub, ControlStream
 from api.deps import resources_of
+from api.worker_bodies import ClaimBody, HeartbeatBody, JoinBody, ResultsBody, UploadBody
 from runlane import names
 from runlane.db import claims, keys, staging, workers
 from runlane.db.pool import Connection
 from runlane.db.workers import DispatchContext, Worker
 from runlane.errors import Conflict, Forbidden, Invalid, NotFound, TooLarge, Unauthenticated, Unavailable
-from runlane.jobs import CLAIM_CAP, Outcome
-from runlane.storage import MAX_OBJECT_BYTES, object_key
-from runlane.tools import Category, Toolset
-from runlane.tools.clean import clean, clean_text
+from runlane.storage import object_key
 
 HEARTBEAT_S: Final = 5.0
 """Time between heartbeats of a worker: how late a lost cancel is made up for."""
@@ -35,123 +33,6 @@ HEARTBEAT_S: Final = 5.0
 router = APIRouter(prefix="/worker", tags=["worker"], include_in_schema=False)
 
 BodyT = TypeVar("BodyT", bound=BaseModel)
-Slots = Annotated[int, Field(ge=1, le=1000)]
-Attempt = Annotated[int, Field(ge=1, lt=2**31)]
-ShortText = Annotated[str, StringConstraints(min_length=1, max_length=100, pattern=r"^[\x20-\x7e]+$")]
-Sha256 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
-
-
-class _Body(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class JoinBody(_Body):
-    """Who joins."""
-
-    name: ShortText
-    toolsets: list[Toolset] = Field(min_length=1, max_length=20)
-    slots: dict[Toolset, Slots]
-    version: ShortText
-    protocol: int
-    incarnation: UUID
-
-    @model_validator(mode="after")
-    def _has_slots_for_all(self) -> Self:
-        if set(self.slots) != set(self.toolsets):
-            raise ValueError("slots must name exactly the tool sets")
-        return self
-
-    @property
-    def life(self) -> workers.Life:
-        """As the database functions know it."""
-        slots = {toolset.value: count for toolset, count in self.slots.items()}
-        return workers.Life(self.name, sorted(slots), slots, self.version, self.protocol, self.incarnation)
-
-
-class RunningJob(_Body):
-    """A job in the worker's hand."""
-
-    job_id: UUID
-    attempt: Attempt
-
-
-class HeartbeatBody(_Body):
-    """What runs on the worker now."""
-
-    slots_free: int = Field(ge=0, description="batches that it could take")
-    draining: bool
-    running: list[RunningJob] = Field(max_length=20_000)
-
-
-class ClaimBody(_Body):
-    """Which dispatch, by which activity task, with how much room."""
-
-    dispatch_id: UUID
-    claim_key: Annotated[str, StringConstraints(min_length=1, max_length=300)]
-    slots: int = Field(ge=1, le=CLAIM_CAP)
-
-
-class UploadBody(_Body):
-    """A result that is too large for the call."""
-
-    dispatch_id: UUID
-    size: int = Field(ge=1, le=MAX_OBJECT_BYTES)
-    sha256: Sha256
-
-
-class ObjectBody(_Body):
-    """A result that was uploaded."""
-
-    key: Annotated[str, StringConstraints(max_length=300)]
-    size: int = Field(ge=1, le=MAX_OBJECT_BYTES)
-    sha256: Sha256
-
-
-class MemberBody(_Body):
-    """How one job ended."""
-
-    job_id: UUID
-    attempt: Attempt
-    outcome: Literal["completed", "tool_failed", "timed_out", "fatal", "rejected"]
-    error: str | None
-    complete: bool
-    reachable: bool
-    coverage: dict[str, object]
-    argv: list[str] | None
-    tool_version: ShortText | None
-
-    @property
-    def staged(self) -> staging.StagedMember:
-        """As the database function knows it, with everything of outside origin cleaned."""
-        coverage = clean(self.coverage)
-        return staging.StagedMember(
-            job_id=self.job_id,
-            attempt=self.attempt,
-            outcome=Outcome(self.outcome),
-            error=clean_text(self.error) if self.error else None,
-            complete=self.complete,
-            reachable=self.reachable,
-            coverage=coverage if isinstance(coverage, dict) else {},
-            argv=[clean_text(text, 1000) for text in self.argv] if self.argv else None,
-            tool_version=self.tool_version,
-        )
-
-
-class ResultsBody(_Body):
-    """Outcomes of jobs of one dispatch, and what they found: inline, uploaded, or nothing."""
-
-    dispatch_id: UUID
-    incarnation: UUID = Field(description="the life that claimed the jobs: a later one may deliver for it")
-    category: Category
-    members: list[MemberBody] = Field(min_length=1, max_length=CLAIM_CAP)
-    body: str | None = None
-    object: ObjectBody | None = None
-
-    @model_validator(mode="after")
-    def _has_one_body(self) -> Self:
-        if self.body is not None and self.object is not None:
-            raise ValueError("a result is either inline or uploaded")
-        return self
 
 
 @router.post("/join")

@@ -64,6 +64,7 @@ class StreamBatch:
         self._child: Child | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._alive_at = self._loop.time()
+        self._check_due = 0.0
         self._is_silent = False
         self._is_stopped = False
         self._launcher_losses = 0
@@ -139,7 +140,7 @@ class StreamBatch:
             return None
         # Written without waiting: a child that does not read must not keep us from its output.
         child.stdin.write(job_lines(self._ledger.open_jobs(), self._spec.options))
-        self._timer = self._loop.call_later(_CHECK_EVERY_S, self._check)
+        self._plan_check()
         try:
             async for line in child.lines():
                 self._take(line)
@@ -147,7 +148,8 @@ class StreamBatch:
                     return None  # leaving kills it: with every outcome in hand, its own end is of no use
             return await child.wait()
         finally:
-            self._timer.cancel()
+            if self._timer is not None:
+                self._timer.cancel()
             self._child = None
 
     def _take(self, line: bytes) -> None:
@@ -164,9 +166,18 @@ class StreamBatch:
             case Garbled():
                 self._ledger.doubt()
 
+    def _plan_check(self) -> None:
+        self._check_due = self._loop.time() + _CHECK_EVERY_S
+        self._timer = self._loop.call_later(_CHECK_EVERY_S, self._check)
+
     def _check(self) -> None:
         """Looks for silence and for jobs over their limit, twice a second."""
-        self._timer = self._loop.call_later(_CHECK_EVERY_S, self._check)
+        late_s = self._loop.time() - self._check_due
+        self._plan_check()
+        if late_s > _CHECK_EVERY_S:
+            # This process was frozen: what the child said meanwhile waits to be read.
+            self._alive_at = self._loop.time()
+            return
         if self.silence_s > self._spec.tool.heartbeat_s * SILENCE_SHARE:
             self._is_silent = True
             self._kill_child()

@@ -55,7 +55,8 @@ class WorkerApi:
     """One connection pool to the API and, for uploads, one to the bucket."""
 
     def __init__(self, base_url: str) -> None:
-        limits = httpx2.Limits(max_connections=32, max_keepalive_connections=16, keepalive_expiry=4.0)
+        # Idle connections are dropped before the server does it, which would look like a lost call.
+        limits = httpx2.Limits(max_connections=None, max_keepalive_connections=32, keepalive_expiry=4.0)
         self._http = httpx2.AsyncClient(base_url=base_url, timeout=_TIMEOUT, trust_env=False, limits=limits)
         self._bucket = httpx2.AsyncClient(timeout=_UPLOAD_TIMEOUT, trust_env=False)
 

@@ -2,13 +2,17 @@
 
 from collections.abc import AsyncIterator
 from pathlib import Path
+from uuid import UUID
 
 import pytest_asyncio
+from temporalio.client import Client
 
+from runlane import names
 from runlane.db.cancel import cancel_run
 from runlane.db.pool import Pool
 from runlane.scan.confine import marked_processes
 from runlane.settings import Settings
+from runlane.stack.supervisor import Stack
 from tests.integration.worker_world import World, core_of, is_false, is_true, until, world_of
 
 
@@ -36,6 +40,22 @@ async def test_run_completes_through_the_worker(world: World) -> None:
 
     assert await world.statuses(run_id) == {"completed": 30}
     assert await world.attempts(run_id) == {"completed": 30}
+
+
+async def test_batch_beats_while_its_child_lives(world: World, stack: Stack) -> None:
+    client = await Client.connect(stack.urls.temporal_address)
+
+    async def has_beaten(run_id: UUID) -> bool:
+        description = await client.get_workflow_handle(names.run_workflow_id(run_id)).describe()
+        pending = description.raw_description.pending_activities
+        return any(b"incarnation" in p.data for a in pending for p in a.heartbeat_details.payloads)
+
+    async with world.scan_worker():
+        run_id = await world.start_run(1, {"sleep_ms": 6_000})
+        await until(lambda: world.has_status(run_id, "in_progress", 1))
+        await until(lambda: has_beaten(run_id))
+
+        assert await world.closed(run_id) == "completed"
 
 
 async def test_cancelled_run_kills_its_tools_at_once(world: World) -> None:

@@ -1,6 +1,7 @@
 import asyncio
 import os
 import signal
+import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import replace
 from uuid import uuid4
@@ -120,6 +121,19 @@ async def test_frozen_child_is_killed_after_half_the_heartbeat(launcher: Launche
 
     assert outcomes(members) == {"j0": Outcome.TIMED_OUT, "j1": Outcome.TIMED_OUT}
     assert members[0].error == "the tool gave no life sign"
+
+
+async def test_freeze_of_the_worker_itself_is_not_blamed_on_the_child(launcher: Launcher) -> None:
+    batch_spec = spec(1, {"sleep_ms": 4_000}, kind=tool(heartbeat_s=4.0))
+    batch = StreamBatch(launcher, batch_spec, lambda: None)
+    running = asyncio.create_task(batch.run())
+    await until(lambda: bool(processes_of(batch_spec)))
+
+    time.sleep(2.5)  # noqa: ASYNC251 the loop stands still: that is the case
+
+    async with asyncio.timeout(WAIT_S):
+        await running
+    assert outcomes(batch.take_finished()) == {"j0": Outcome.COMPLETED}
 
 
 async def test_slow_job_is_not_silent(launcher: Launcher) -> None:
