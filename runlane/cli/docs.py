@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from api.app import create_app
+from runlane.events.docs import render_events
 from runlane.settings import Settings, example_environment
 
 
@@ -12,6 +13,7 @@ def generated_documents() -> Mapping[Path, str]:
     """Text of every generated document by its place in the repository."""
     return {
         Path("docs/generated/openapi.json"): openapi_document(),
+        Path("docs/generated/events.md"): render_events(),
         Path(".env.example"): example_environment(),
     }
 

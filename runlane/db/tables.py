@@ -229,6 +229,8 @@ job_histories = Table(
     _text("created_by", null=True),
     _text("blocked_reason", null=True),
     _time("nudged_at", null=True),
+    _text("owner", null=True),
+    _time("owner_started_at", null=True),
     _time("created_at"),
     _time("started_at", null=True),
     _time("closed_at", null=True),
