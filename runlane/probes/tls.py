@@ -2,6 +2,7 @@
 
 import hashlib
 import ssl
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -15,7 +16,16 @@ T = TypeVar("T")
 
 _MAX_NAMES: Final = 500
 _LEGACY_SERVER_CONNECT: Final = 0x4  # OpenSSL's SSL_OP_LEGACY_SERVER_CONNECT
-_DECODE_ERRORS: Final = (ValueError, TypeError, OverflowError, x509.ExtensionNotFound, UnsupportedAlgorithm)
+_DECODE_ERRORS: Final = (
+    ValueError,
+    TypeError,
+    OverflowError,
+    UnsupportedAlgorithm,
+    x509.InvalidVersion,
+    x509.ExtensionNotFound,
+    x509.DuplicateExtension,
+    x509.UnsupportedGeneralNameType,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +60,10 @@ def describe(session: TlsSession, now: datetime) -> dict[str, object]:
     if session.certificate_der is None:
         return fields
     fields["sha256"] = hashlib.sha256(session.certificate_der).hexdigest()
-    certificate = _try(lambda: x509.load_der_x509_certificate(session.certificate_der or b""))
-    return fields if certificate is None else fields | _describe_certificate(certificate, now)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the library's advice is for the makers of the certificate
+        certificate = _try(lambda: x509.load_der_x509_certificate(session.certificate_der or b""))
+        return fields if certificate is None else fields | _describe_certificate(certificate, now)
 
 
 def _describe_certificate(certificate: x509.Certificate, now: datetime) -> dict[str, object]:
