@@ -24,13 +24,18 @@ BANNER_S: Final = 1.5
 
 HANDSHAKE_S: Final = 4.0
 MAX_BANNER: Final = 1_024
-DEFAULT_CONCURRENCY: Final = 100
-MAX_CONCURRENCY: Final = 150
+DEFAULT_CONCURRENCY: Final = 50
+MAX_CONCURRENCY: Final = 300
 """Connections of one job at once; the jobs of a batch share the process's limit of open files."""
+
+FULL_PAUSE_S: Final = 0.1
+"""Seconds until another try when this process has no descriptor left."""
 
 _CLOSED: Final = frozenset(
     {errno.EHOSTUNREACH, errno.ENETUNREACH, errno.EHOSTDOWN, errno.EACCES, errno.EPERM, errno.EADDRNOTAVAIL}
 )
+
+_FULL: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS})
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,18 +76,28 @@ async def run_job(job: ProbeJob, emit: Emit) -> Done:
 
 async def _probe(host: _Host, port: int) -> dict[str, object] | None:
     """The record of a port; None if it is not open."""
-    try:
-        sock = await host.egress.connect(host.address, port, CONNECT_S)
-    except (TimeoutError, ConnectionError):
+    sock = await _connect(host, port)
+    if sock is None:
         return None
-    except OSError as error:
-        if error.errno in _CLOSED:
-            return None
-        raise  # our own trouble, such as too many open files, says nothing about the port
     with sock:
         banner = await _read_banner(sock)
     is_tls = False if banner else await _speaks_tls(host, port)
     return {"port": port, "protocol": "tcp", "address": host.address, "banner": banner, "tls": is_tls}
+
+
+async def _connect(host: _Host, port: int) -> socket.socket | None:
+    """A connection; None if the port is not open. Trouble of our own says nothing about the port."""
+    while True:
+        try:
+            return await host.egress.connect(host.address, port, CONNECT_S)
+        except (TimeoutError, ConnectionError):
+            return None
+        except OSError as error:
+            if error.errno in _CLOSED:
+                return None
+            if error.errno not in _FULL:
+                raise
+        await asyncio.sleep(FULL_PAUSE_S)
 
 
 async def _read_banner(sock: socket.socket) -> str | None:

@@ -36,7 +36,7 @@ class Limits:
     address_space_bytes: int | None = 2 * 1024**3
     file_size_bytes: int | None = 256 * 1024**2
     """Largest file it may write."""
-    open_files: int | None = 1024
+    open_files: int | None = 8192
 
 
 def adopt_orphans() -> None:

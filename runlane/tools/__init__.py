@@ -97,7 +97,7 @@ class Parsed:
 
 _ALL: Final = (
     Tool("dnsprobe", Category.SUBDOMAINS, FansOut.TARGETS, wall_s=120, parallelism=5),
-    Tool("portprobe", Category.PORTS_SCANNER, FansOut.ASSETS, wall_s=300, parallelism=5),
+    Tool("portprobe", Category.PORTS_SCANNER, FansOut.ASSETS, wall_s=300, parallelism=25),
     Tool("webprobe", Category.HTTP_PROBE, FansOut.SERVICES, wall_s=60, parallelism=10),
     Tool("webcrawl", Category.URL_DISCOVERY, FansOut.WEB_SERVICES, wall_s=300, parallelism=5),
     Tool("webcheck", Category.VULNERABILITIES, FansOut.WEB_SERVICES, wall_s=120, parallelism=5),

@@ -1,4 +1,5 @@
 import asyncio
+import errno
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -139,6 +140,26 @@ async def test_no_more_connections_are_open_than_allowed(monkeypatch: pytest.Mon
     await run_job(portprobe.run_job, {"host": "127.0.0.1"}, ports="1-500", concurrency=7)
 
     assert most_open == 7
+
+
+async def test_a_lack_of_descriptors_delays_a_port_and_does_not_close_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    attempts = 0
+
+    class Full(Egress):
+        async def connect(self, address: str, port: int, timeout_s: float = 1.0) -> socket.socket:
+            nonlocal attempts
+            attempts += 1
+            if attempts == 1:
+                raise OSError(errno.EMFILE, "Too many open files")
+            return await super().connect(address, port, timeout_s)
+
+    monkeypatch.setattr(portprobe, "Egress", Full)
+    async with greeting(b"hello") as port:
+        records, _ = await run_job(portprobe.run_job, {"host": "127.0.0.1"}, ports=[port])
+
+    assert [record["banner"] for record in records] == ["hello"]
 
 
 async def test_an_address_that_may_not_be_contacted_is_refused() -> None:
