@@ -2,7 +2,6 @@
 
 import asyncio
 import random
-from contextlib import suppress
 from datetime import timedelta
 from typing import Final
 
@@ -31,10 +30,17 @@ class Backoff:
         self._failures = 0
 
 
-async def pause(stop: asyncio.Event, duration: timedelta) -> None:
-    """Sleeps, but not longer than until `stop`."""
-    with suppress(TimeoutError):
-        await asyncio.wait_for(stop.wait(), duration.total_seconds())
+async def pause(duration: timedelta, *events: asyncio.Event) -> bool:
+    """Sleeps, but not longer than until one of the events; returns whether one came."""
+    waiters = [asyncio.ensure_future(event.wait()) for event in events]
+    try:
+        done, _ = await asyncio.wait(
+            waiters, timeout=duration.total_seconds(), return_when=asyncio.FIRST_COMPLETED
+        )
+    finally:
+        for waiter in waiters:
+            waiter.cancel()
+    return bool(done)
 
 
 def is_transient(error: BaseException) -> bool:

@@ -128,11 +128,11 @@ class LaneLoop:
             except Exception as error:
                 await self._blame(error)
                 log.exception("lane_failed", lane=self._lane, sequence=self._attempt.first)
-                await pause(stop, backoff.next())
+                await pause(backoff.next(), stop)
             else:
                 backoff.reset()
                 if not is_driving:
-                    await pause(stop, STANDBY)
+                    await pause(STANDBY, stop)
 
     async def turn(self) -> bool:
         """Reads and handles once; False when another instance drives the lane."""

@@ -129,7 +129,7 @@ class Relay:
                 log.info("relay_leads")
                 await self._lead(stop)
             else:
-                await pause(stop, POLL)
+                await pause(POLL, stop)
 
     async def _lead(self, stop: asyncio.Event) -> None:
         clock = asyncio.get_running_loop().time
@@ -239,10 +239,8 @@ class Relay:
             pass
 
     async def _rest(self, stop: asyncio.Event, linger: timedelta) -> None:
-        await pause(stop, linger)
-        try:
-            await asyncio.wait_for(self._wake.wait(), POLL.total_seconds())
-        except TimeoutError:
+        await pause(linger, stop)
+        if not await pause(POLL, self._wake, stop):
             self._place = None  # nobody called: look whether the stream is still there
 
 

@@ -29,6 +29,8 @@ Part = Callable[[asyncio.Event], Awaitable[None]]
 async def run_lanes(settings: Settings, stop: asyncio.Event) -> None:
     """Runs every part until `stop`; a part that fails is started again while the others go on.
 
+    Sets `stop` itself when it ends by an error.
+
     Raises:
         ExceptionGroup: of a Refused, when a part cannot run on these servers at all.
     """
@@ -41,7 +43,7 @@ async def run_lanes(settings: Settings, stop: asyncio.Event) -> None:
     }
     async with asyncio.TaskGroup() as group:
         for name, part in parts.items():
-            group.create_task(supervise(name, part, stop), name=name)
+            group.create_task(_guard(supervise(name, part, stop), stop), name=name)
 
 
 async def supervise(name: str, part: Part, stop: asyncio.Event) -> None:
@@ -59,13 +61,29 @@ async def supervise(name: str, part: Part, stop: asyncio.Event) -> None:
         except Refused:
             raise
         except Exception as error:
+            if _is_being_cancelled():
+                # a clean-up that failed took the place of the cancellation
+                raise asyncio.CancelledError from error
             if clock() - started > STEADY_S:
                 backoff.reset()
             if is_transient(error):
                 log.warning("part_interrupted", part=name, error=str(error), error_type=type(error).__name__)
             else:
                 log.exception("part_failed", part=name)
-            await pause(stop, backoff.next())
+            await pause(backoff.next(), stop)
+
+
+async def _guard(running: Awaitable[None], stop: asyncio.Event) -> None:
+    """Lets the end of one part stop all: a cancellation alone may get lost in a library."""
+    try:
+        await running
+    finally:
+        stop.set()
+
+
+def _is_being_cancelled() -> bool:
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
 
 
 def _lane(sink: Sink, config: LaneConfig) -> Part:

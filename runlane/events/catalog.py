@@ -50,7 +50,9 @@ def _leaf(
 
 class _Workspace:
     __slots__ = ()
-    created: Final = _leaf("workspace.created", p.WorkspaceCreated, "api.routes", AUDITED, Severity.NONE)
+    created: Final = _leaf(
+        "workspace.created", p.WorkspaceCreated, "runlane.db.workspaces", AUDITED, Severity.NONE
+    )
 
 
 class _ApiKey:
@@ -73,27 +75,23 @@ class _Job:
     __slots__ = ()
     created: Final = _leaf("job.created", p.JobCreated, "runlane.db.admit", TRANSIENT, Severity.NONE)
     started: Final = _leaf("job.started", p.JobStarted, "runlane.db.claims", TRANSIENT, Severity.NONE)
-    completed: Final = _leaf("job.completed", p.JobCompleted, "runlane.db.settle", TRANSIENT, Severity.NONE)
-    failed: Final = _leaf("job.failed", p.JobFailed, "runlane.db.settle", TRANSIENT, Severity.MEDIUM)
-    skipped: Final = _leaf("job.skipped", p.JobSkipped, "runlane.db.settle", TRANSIENT, Severity.NONE)
+    completed: Final = _leaf("job.completed", p.JobCompleted, "activities.verdicts", TRANSIENT, Severity.NONE)
+    failed: Final = _leaf("job.failed", p.JobFailed, "activities.verdicts", TRANSIENT, Severity.MEDIUM)
+    skipped: Final = _leaf("job.skipped", p.JobSkipped, "runlane.db.runs", TRANSIENT, Severity.NONE)
     cancelled: Final = _leaf("job.cancelled", p.JobCancelled, "runlane.db.cancel", AUDITED, Severity.INFO)
-    retried: Final = _leaf("job.retried", p.JobRetried, "runlane.db.settle", TRANSIENT, Severity.NONE)
-    released: Final = _leaf("job.released", p.JobReleased, "runlane.db.settle", TRANSIENT, Severity.NONE)
+    retried: Final = _leaf("job.retried", p.JobRetried, "activities.verdicts", TRANSIENT, Severity.NONE)
+    released: Final = _leaf("job.released", p.JobReleased, "activities.verdicts", TRANSIENT, Severity.NONE)
     reset_stuck: Final = _leaf("job.reset_stuck", p.JobResetStuck, RESERVED, TRANSIENT, Severity.LOW)
     result: Final = _JobResult()
 
 
 class _WorkflowRun:
     __slots__ = ()
-    started: Final = _leaf(
-        "workflow.run.started", p.RunPayload, "runlane.db.starting", TRANSIENT, Severity.NONE
-    )
+    started: Final = _leaf("workflow.run.started", p.RunPayload, "runlane.db.runs", TRANSIENT, Severity.NONE)
     completed: Final = _leaf(
-        "workflow.run.completed", p.RunPayload, "runlane.db.settle", TRANSIENT, Severity.INFO
+        "workflow.run.completed", p.RunPayload, "runlane.db.runs", TRANSIENT, Severity.INFO
     )
-    failed: Final = _leaf(
-        "workflow.run.failed", p.RunPayload, "runlane.db.settle", TRANSIENT, Severity.MEDIUM
-    )
+    failed: Final = _leaf("workflow.run.failed", p.RunPayload, "runlane.db.runs", TRANSIENT, Severity.MEDIUM)
     cancelled: Final = _leaf(
         "workflow.run.cancelled", p.RunPayload, "runlane.db.cancel", TRANSIENT, Severity.INFO
     )
@@ -102,9 +100,9 @@ class _WorkflowRun:
 class _WorkflowStep:
     __slots__ = ()
     completed: Final = _leaf(
-        "workflow.step.completed", p.StepPayload, "runlane.db.settle", TRANSIENT, Severity.NONE
+        "workflow.step.completed", p.StepPayload, "runlane.db.runs", TRANSIENT, Severity.NONE
     )
-    failed: Final = _leaf("workflow.step.failed", p.StepPayload, "runlane.db.settle", TRANSIENT, Severity.LOW)
+    failed: Final = _leaf("workflow.step.failed", p.StepPayload, "runlane.db.runs", TRANSIENT, Severity.LOW)
 
 
 class _Workflow:
@@ -113,7 +111,7 @@ class _Workflow:
     step: Final = _WorkflowStep()
 
 
-_MERGE: Final = "runlane.db.inventory"
+_MERGE: Final = "runlane.db.inventory.announcements"
 
 
 class _AssetService:
