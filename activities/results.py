@@ -34,6 +34,9 @@ log = structlog.get_logger(__name__)
 LARGE_BODY_BYTES: Final = 256 * 1024
 """A staged body above this is parsed in a thread, so that heartbeats go on."""
 
+BEAT_EVERY_S: Final = 2.0
+"""Time between heartbeats of a merge."""
+
 RETRY_MERGE_S: Final = 1.0
 """Back-off before a failed merge is tried again; doubled each time."""
 
@@ -80,6 +83,7 @@ class ResultActivities:
         after a lost reply finds nothing to do. A server that does not answer is retried without limit and
         counts nowhere; a merge that fails on its data counts on the attempt, three times at most.
         """
+        beating = asyncio.create_task(_beat_forever())
         try:
             return await self._settle(request)
         except (OSError, asyncpg.PostgresConnectionError, asyncpg.InterfaceError) as error:
@@ -88,6 +92,8 @@ class ResultActivities:
             raise ApplicationError(
                 error.detail, type=error.code, non_retryable=not error.retryable
             ) from error
+        finally:
+            beating.cancel()
 
     async def _settle(self, request: SettleInput) -> SettleResult:
         endings = {UUID(batch.dispatch_id): Ending(batch.ending) for batch in request.batches}
@@ -130,6 +136,12 @@ class ResultActivities:
         if staged.object_key is None:
             return staged.body or b""
         return await self._storage.load(staged.object_key, size_bytes=staged.size_bytes, sha256=staged.sha256)
+
+
+async def _beat_forever() -> None:
+    while True:
+        activity.heartbeat()
+        await asyncio.sleep(BEAT_EVERY_S)
 
 
 def _split(body: bytes) -> dict[tuple[UUID, int], list[object]]:

@@ -184,6 +184,7 @@ class Dispatcher:
                 SettleInput(group),
                 task_queue=names.RESULT_QUEUE,
                 start_to_close_timeout=policies.SETTLE_START_TO_CLOSE,
+                heartbeat_timeout=policies.SETTLE_HEARTBEAT,
                 retry_policy=policies.SETTLE_RETRY,
                 summary=f"merge {len(group)} batches",
             )

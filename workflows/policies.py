@@ -25,6 +25,9 @@ ROWS: LocalOptions = {
 """Short transactions on rows: local, tried until PostgreSQL answers."""
 
 SETTLE_START_TO_CLOSE = timedelta(minutes=30)
+SETTLE_HEARTBEAT = timedelta(seconds=10)
+"""A merge whose worker died is done by another after this; one that was only slow is met by its row locks."""
+
 SETTLE_RETRY = RetryPolicy(
     initial_interval=timedelta(seconds=1), backoff_coefficient=2, maximum_interval=timedelta(seconds=30)
 )
