@@ -12,6 +12,7 @@ import pytest
 import pytest_asyncio
 from redis.asyncio import Redis
 
+from runlane.db import invariants
 from runlane.db.migrate import seed_tools, upgrade
 from runlane.db.pool import Pool, open_pool
 from runlane.settings import Settings
@@ -67,18 +68,29 @@ async def template(stack: Stack) -> str:
 
 
 @pytest_asyncio.fixture
-async def database(stack: Stack, template: str) -> AsyncIterator[Database]:
-    """An empty, migrated database."""
+async def database(
+    stack: Stack, template: str, request: pytest.FixtureRequest
+) -> AsyncIterator[Database]:
+    """An empty, migrated database; what must always hold is checked in it when the test has ended.
+
+    A test that breaks an invariant on purpose says so by the mark `breaks_invariants`.
+    """
     assert stack.database_admin is not None
     name = f"t_{uuid4().hex[:12]}"
     admin = await asyncpg.connect(stack.database_admin)
     await admin.execute(f"CREATE DATABASE {name} TEMPLATE {template} OWNER runlane")
     urls = stack.urls
-    yield Database(
+    made = Database(
         owner=_named(urls.database_owner, name),
         api=_named(urls.database_api, name),
         system=_named(urls.database_system, name),
     )
+    yield made
+    if request.node.get_closest_marker("breaks_invariants") is None:
+        conn = await asyncpg.connect(made.system)
+        violations = await invariants.check(conn, None, at_rest=False)
+        await conn.close()
+        assert not violations
     await admin.execute(f"DROP DATABASE {name} WITH (FORCE)")
     await admin.close()
 

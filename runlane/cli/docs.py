@@ -7,6 +7,7 @@ from pathlib import Path
 from api.app import create_app
 from runlane.events.docs import render_events
 from runlane.settings import Settings, example_environment
+from runlane.states import render_states
 
 
 def generated_documents() -> Mapping[Path, str]:
@@ -14,6 +15,7 @@ def generated_documents() -> Mapping[Path, str]:
     return {
         Path("docs/generated/openapi.json"): openapi_document(),
         Path("docs/generated/events.md"): render_events(),
+        Path("docs/generated/states.md"): render_states(),
         Path(".env.example"): example_environment(),
     }
 
