@@ -9,6 +9,7 @@ from uuid import uuid4
 import asyncpg
 import pytest_asyncio
 
+from runlane.db import invariants
 from runlane.db.pool import Pool
 from runlane.settings import Settings
 from runlane.stack.supervisor import Stack
@@ -24,8 +25,13 @@ async def database(stack: Stack, template: str) -> AsyncIterator[Database]:
     await _administer(stack.database_admin, f"CREATE DATABASE {name} TEMPLATE {template} OWNER runlane")
     urls = stack.urls
     roles = (urls.database_owner, urls.database_api, urls.database_system)
-    yield Database(*(urlsplit(url)._replace(path=f"/{name}").geturl() for url in roles))
+    made = Database(*(urlsplit(url)._replace(path=f"/{name}").geturl() for url in roles))
+    yield made
+    conn = await asyncpg.connect(made.system)
+    violations = await invariants.check(conn, None, at_rest=False)
+    await conn.close()
     await _administer(stack.database_admin, f"DROP DATABASE {name} WITH (FORCE)")
+    assert not violations
 
 
 async def _administer(url: str, statement: str) -> None:
