@@ -1,4 +1,4 @@
-"""The page `docs/generated/events.md`: every event, its policy, its lanes and its payload, from the catalog."""
+"""The page `docs/generated/events.md`: each event with its policy, lanes and payload, from the catalog."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -15,7 +15,8 @@ _HEAD: Final = """# Events
 Generated from `runlane/events/catalog.py` by `runlane docs`; edit there.
 
 Every event is a CloudEvents 1.0 entry of the stream `oasm:events`, with source `oasm://core-api` and schema
-version {version}. Severity `none` never notifies. A reserved event has its name and shape settled and no producer yet.
+version {version}. Severity `none` never notifies. A reserved event has its name and shape settled, and no
+producer yet.
 """
 
 

@@ -53,7 +53,14 @@ _OWN_NAME: Final = re.compile(
 
 _PEM_HEADER: Final = "-----BEGIN"
 _PEM_BLOCK: Final = re.compile(r"-----BEGIN.*?(?:-----END[^\n-]*-----|\Z)", re.DOTALL)
-_WORD: Final = re.compile(rf"(?<![A-Za-z0-9])(?:sk-|AKIA)[A-Za-z0-9+/=_-]*|{_TOKEN.pattern}")
+_WORD: Final = re.compile(
+    r"(?P<path>\b[A-Za-z][A-Za-z0-9+.-]{1,15}://[^\s\"'<>]+|(?<![A-Za-z0-9/_-])/[A-Za-z0-9/_-]+)"
+    rf"|(?<![A-Za-z0-9_-])(?:sk-|AKIA)[A-Za-z0-9+/=_-]*|{_TOKEN.pattern}"
+)
+_SEGMENT: Final = re.compile(
+    rf"(?<![A-Za-z0-9_-])(?:sk-|AKIA)[A-Za-z0-9+=_-]*|[A-Za-z0-9+=_-]{{{TOKEN_LENGTH},}}"
+)
+"""As `_WORD` inside a URL or an absolute path, where `/` parts words."""
 
 Scrubbed = bool | int | float | str | list["Scrubbed"] | dict[str, "Scrubbed"] | None
 """What comes out: plain JSON values in new containers."""
@@ -73,6 +80,8 @@ def scrub(value: object) -> Scrubbed:
 
 def scrub_text(text: str) -> str:
     """`text` with each token-looking word in it masked: for error messages and log lines. Idempotent."""
+    if len(text) < TOKEN_LENGTH and "sk-" not in text and "AKIA" not in text and _PEM_HEADER not in text:
+        return text
     if _PEM_HEADER in text:
         text = _PEM_BLOCK.sub(MASK, text)
     return _WORD.sub(_mask_word, text)
@@ -135,7 +144,12 @@ def _scrub_string(value: str) -> str:
 
 
 def _mask_word(found: re.Match[str]) -> str:
-    word = found.group()
+    if found["path"]:
+        return _SEGMENT.sub(lambda segment: _mask(segment.group()), found.group())
+    return _mask(found.group())
+
+
+def _mask(word: str) -> str:
     if word.startswith(CREDENTIAL_PREFIXES):
         return MASK
     # `job_id=<uuid>` is long only because `=` and `/` may also stand inside a token

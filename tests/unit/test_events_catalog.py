@@ -1,0 +1,138 @@
+"""The catalog: closed, complete, and a type error when it is misspelt."""
+
+import importlib.util
+import subprocess
+import sys
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+
+from runlane.errors import UnknownEvent
+from runlane.events import (
+    EVENT_CATALOG,
+    EVENT_POLICY,
+    LEAVES,
+    SUBSCRIPTIONS,
+    Lane,
+    find_leaf,
+    is_subscribed,
+    payloads,
+    require_publishable,
+)
+from runlane.events.catalog import NAME, Leaf
+from runlane.events.docs import render_events
+from runlane.events.scrub import is_credential_name
+
+ROOT = Path(__file__).parents[2]
+
+PERSISTED = {
+    "workspace.created",
+    "api_key.created",
+    "api_key.revoked",
+    "target.created",
+    "job.cancelled",
+}
+
+
+def test_the_path_of_a_leaf_is_its_name() -> None:
+    assert EVENT_CATALOG.job.created.name == "job.created"
+    assert EVENT_CATALOG.asset.service.discovered.name == "asset.service.discovered"
+    assert find_leaf("job.created") is EVENT_CATALOG.job.created
+
+
+def test_names_follow_the_grammar_and_have_a_policy() -> None:
+    assert all(NAME.fullmatch(name) for name in LEAVES)
+    assert EVENT_POLICY.keys() == LEAVES.keys()
+
+
+def test_the_audit_trail_keeps_exactly_these() -> None:
+    assert {name for name, policy in EVENT_POLICY.items() if policy.persist} == PERSISTED
+
+
+def test_the_tree_cannot_be_changed() -> None:
+    with pytest.raises(AttributeError):
+        EVENT_CATALOG.job.created = None  # type: ignore[misc, assignment]  # the point of the test
+    with pytest.raises(AttributeError):
+        EVENT_CATALOG.jobs = None  # type: ignore[attr-defined]  # the point of the test
+
+
+@pytest.mark.parametrize("name", ["job.abolished", "job", "", "job.reset_stuck", "job.result.cleaned"])
+def test_an_unknown_or_reserved_event_may_not_be_published(name: str) -> None:
+    with pytest.raises(UnknownEvent):
+        require_publishable(name)
+
+
+@pytest.mark.parametrize("leaf", LEAVES.values(), ids=lambda leaf: leaf.name)
+def test_no_field_of_a_payload_would_be_dropped_by_the_scrub(leaf: Leaf[payloads.Payload]) -> None:
+    assert [field for field in leaf.payload.model_fields if is_credential_name(field)] == []
+    assert leaf.payload.__doc__
+
+
+@pytest.mark.parametrize("leaf", LEAVES.values(), ids=lambda leaf: leaf.name)
+def test_the_producer_of_a_leaf_exists_and_names_its_branch(leaf: Leaf[payloads.Payload]) -> None:
+    if leaf.is_reserved:
+        return
+    spec = importlib.util.find_spec(leaf.producer)
+    assert spec is not None
+    assert spec.origin is not None
+    branch = leaf.name.rpartition(".")[0]
+    source = Path(spec.origin).read_text()
+    assert f"EVENT_CATALOG.{branch}" in source
+    assert leaf.name.rpartition(".")[2] in source
+
+
+def test_every_lane_is_subscribed_to_something() -> None:
+    assert SUBSCRIPTIONS.keys() == set(Lane)
+    assert is_subscribed(Lane.AUDIT, "job.created")
+
+
+MISSPELT = """
+from uuid import uuid4
+from runlane.events import EVENT_CATALOG, envelope, payloads
+
+EVENT_CATALOG.job.craeted
+EVENT_CATALOG.jobs.created
+envelope("job.created", None, workspace_id=uuid4(), subject="job/1")
+payload = payloads.ApiKeyRevoked(key_id=uuid4(), name="x")
+envelope(EVENT_CATALOG.job.created, payload, workspace_id=uuid4(), subject="job/1")
+payloads.JobStarted(job_id=uuid4())
+"""
+
+
+def test_a_misspelt_leaf_or_a_wrong_payload_is_a_type_error(tmp_path: Path) -> None:
+    program = tmp_path / "misspelt.py"
+    program.write_text(MISSPELT)
+
+    answer = subprocess.run(
+        [sys.executable, "-m", "mypy", "--config-file", str(ROOT / "pyproject.toml"), str(program)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=240,
+    )
+
+    lines = [int(line.split(":")[1]) for line in answer.stdout.splitlines() if ": error:" in line]
+    assert answer.returncode == 1
+    assert set(lines) == {5, 6, 7, 9, 10}, answer.stdout
+
+
+def test_the_page_of_the_events_is_up_to_date() -> None:
+    assert (ROOT / "docs/generated/events.md").read_text() == render_events()
+
+
+def test_the_page_names_every_event_and_payload() -> None:
+    page = render_events()
+
+    assert all(f"| {name} |" in page for name in LEAVES)
+    assert all(f"### {leaf.payload.__name__}" in page for leaf in LEAVES.values())
+
+
+def test_a_field_that_may_be_null_must_still_be_given() -> None:
+    with pytest.raises(ValueError, match="asset_id"):
+        payloads.JobCreated.model_validate(
+            {
+                "job_id": uuid4(), "run_id": uuid4(), "step_id": "s", "tool_id": "t", "attempt": 0,
+                "category": "c", "target_id": None,
+            }
+        )  # fmt: skip
