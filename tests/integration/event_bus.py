@@ -1,9 +1,13 @@
 """What the tests of the bus share: producing events, running its parts, reading what became of them."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
+import signal
+import socket
+import subprocess
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import cast
 from uuid import UUID, uuid4
 
@@ -18,8 +22,23 @@ from runlane.db import outbox
 from runlane.db.pool import Pool
 from runlane.events import EVENT_CATALOG, Envelope, envelope, payloads
 from runlane.settings import Settings
+from runlane.stack import binaries
 
 CAP = 100_000
+
+
+@contextmanager
+def cluster(folder: Path) -> Iterator[str]:
+    """A server in cluster mode, by its URL; it may still be starting."""
+    with socket.create_server(("127.0.0.1", 0)) as one, socket.create_server(("127.0.0.1", 0)) as two:
+        port, bus_port = one.getsockname()[1], two.getsockname()[1]
+    argv = [str(binaries.valkey_server()), "--port", str(port), "--bind", "127.0.0.1", "--dir", str(folder)]
+    argv += ["--cluster-enabled", "yes", "--cluster-port", str(bus_port), "--save", ""]
+    with subprocess.Popen(argv, stdout=subprocess.DEVNULL, start_new_session=True) as server:
+        try:
+            yield f"redis://127.0.0.1:{port}/0"
+        finally:
+            server.send_signal(signal.SIGTERM)
 
 
 def created(workspace_id: UUID, job_id: UUID | None = None) -> Envelope:

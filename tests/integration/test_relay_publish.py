@@ -1,12 +1,6 @@
 """The relay in good and bad times: every committed event is on the stream once, in steps of exactly one."""
 
-import asyncio
-import signal
-import socket
-import subprocess
-from collections.abc import Iterator
 from datetime import UTC, datetime
-from pathlib import Path
 from uuid import UUID, uuid4
 
 import asyncpg
@@ -16,14 +10,11 @@ from redis.asyncio import Redis
 from redis.exceptions import ConnectionError as RedisConnectionError
 
 from lanes.backoff import is_transient
-from lanes.relay import RelayConfig, run_relay
-from lanes.runner import supervise
 from runlane.db import outbox
 from runlane.db.pool import Pool, open_pool
-from runlane.errors import Invalid, UnknownEvent
+from runlane.errors import UnknownEvent
 from runlane.events import Envelope
 from runlane.settings import Settings
-from runlane.stack import binaries
 from runlane.stack.supervisor import Stack
 from tests.conftest import Database
 from tests.integration.event_bus import (
@@ -219,33 +210,6 @@ async def test_the_api_role_writes_events_of_its_own_workspace_only(
         await outbox.insert(conn, [created(workspace_id)])
         with pytest.raises(asyncpg.InsufficientPrivilegeError):
             await outbox.insert(conn, [created(uuid4())])
-
-
-@pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[str]:
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port = probe.getsockname()[1]
-    argv = [
-        str(binaries.valkey_server()),
-        "--port",
-        str(port),
-        "--bind",
-        "127.0.0.1",
-        "--cluster-enabled",
-        "yes",
-    ]
-    argv += ["--cluster-port", str(port + 1), "--dir", str(tmp_path), "--save", ""]
-    with subprocess.Popen(argv, stdout=subprocess.DEVNULL, start_new_session=True) as server:
-        yield f"redis://127.0.0.1:{port}/0"
-        server.send_signal(signal.SIGTERM)
-
-
-async def test_a_cluster_is_refused_once_it_answers(cluster: str, settings: Settings) -> None:
-    config = RelayConfig(settings.database_system_url, cluster, cap=100)
-
-    async with asyncio.timeout(20):
-        with pytest.raises(Invalid, match="not a cluster"):
-            await supervise("relay", lambda stop: run_relay(config, stop), asyncio.Event())
 
 
 def test_only_faults_of_servers_are_transient() -> None:
