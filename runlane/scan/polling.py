@@ -9,6 +9,7 @@ from typing import Final
 
 import structlog
 from temporalio.client import Client
+from temporalio.service import RPCError
 from temporalio.worker import Worker
 
 from runlane.scan.activity import ScanActivities
@@ -59,7 +60,7 @@ class Poller:
                     namespace=self.temporal.namespace,
                     identity=self.temporal.identity,
                 )
-            except RuntimeError as error:
+            except (RuntimeError, RPCError) as error:
                 log.warning("temporal_away", address=self.temporal.address, error=str(error))
             await pause(stop, backoff_s(tries))
             tries += 1
@@ -70,7 +71,7 @@ class Poller:
         while not stop.is_set():
             try:
                 await _run(self._worker(client, queue), stop)
-            except RuntimeError as error:  # how the SDK reports what it could not live through
+            except (RuntimeError, RPCError) as error:  # how the SDK reports what it could not live through
                 log.warning("polling_failed", task_queue=queue.task_queue, error=str(error))
                 await pause(stop, backoff_s(tries))
                 tries += 1
