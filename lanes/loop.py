@@ -9,7 +9,7 @@ stops the lane, so order holds until an event has failed five times and is dead-
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final, Protocol
 
@@ -71,11 +71,18 @@ NOWHERE: Final = 0
 
 @dataclass(frozen=True, slots=True)
 class _Attempt:
-    """What a turn tries: the first event of the run that counts, the last one, and an earlier try's error."""
+    """What a turn tries: the first event of the run that counts, and the last one."""
 
     first: int | None = None
     last: int = 0
-    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Failure:
+    """How the last attempt that began with this event went wrong."""
+
+    sequence: int | None
+    error: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +109,9 @@ async def _open(sink: Sink, config: LaneConfig) -> AsyncIterator["LaneLoop"]:
         source = await pool.open_pool(config.database_url, size=1, name=f"runlane-{sink.lane}")
         async with source, source.acquire() as conn:
             await lanes.ensure(conn, sink.lane)
-            yield LaneLoop(sink, conn, stream.LaneReader(redis, sink.lane))
+            reader = stream.LaneReader(redis, sink.lane)
+            await reader.ensure_group()
+            yield LaneLoop(sink, conn, reader)
     finally:
         await redis.aclose()
 
@@ -116,6 +125,7 @@ class LaneLoop:
         self._reader = reader
         self._lane: str = sink.lane
         self._attempt = _Attempt()
+        self._failure: _Failure | None = None
         self._careful_until = 0
         """Up to this sequence events go one by one: one of them has failed before."""
 
@@ -136,7 +146,7 @@ class LaneLoop:
 
     async def turn(self) -> bool:
         """Reads and handles once; False when another instance drives the lane."""
-        self._attempt = _Attempt(error=self._attempt.error)
+        self._attempt = _Attempt()
         async with self._conn.transaction():
             if not await lanes.take_turn(self._conn, self._lane):
                 return False
@@ -186,7 +196,7 @@ class LaneLoop:
                 self._careful_until = max(self._careful_until, run[-1].sequence)
             if sequence <= self._careful_until:
                 run = run[: first + 1]
-            self._attempt = _Attempt(sequence, run[-1].sequence, self._attempt.error)
+            self._attempt = _Attempt(sequence, run[-1].sequence)
             if attempt > MAX_ATTEMPTS:
                 await self._dead_letter(run[first])
             else:
@@ -210,7 +220,9 @@ class LaneLoop:
     async def _dead_letter(self, item: _Item) -> None:
         assert item.event is not None  # noqa: S101  # only wanted events are attempted
         sent = item.event.envelope
-        error = self._attempt.error or "handling it ended the process"
+        error = "handling it ended the process"
+        if self._failure and self._failure.sequence == item.sequence:
+            error = self._failure.error
         await self._reader.dead_letter(sent.workspace_id, to_fields(item.event), error)
         await lanes.receive(self._conn, self._lane, [sent.id])
         log.error("event_dead_lettered", lane=self._lane, event_id=str(sent.id), type=sent.type, error=error)
@@ -229,7 +241,7 @@ class LaneLoop:
                     await self._reader.uncount_attempt(attempt.first)
             raise error
         self._careful_until = max(self._careful_until, attempt.last)
-        self._attempt = replace(attempt, error=scrub_text(f"{type(error).__name__}: {error}")[:MAX_ERROR])
+        self._failure = _Failure(attempt.first, scrub_text(f"{type(error).__name__}: {error}")[:MAX_ERROR])
 
     def _item(self, entry: stream.Entry) -> _Item:
         if not entry.fields:

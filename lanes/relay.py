@@ -169,6 +169,8 @@ class Relay:
         """What follows the stream's newest; numbers are given when none are waiting. None: look again."""
         if bus.last_seq > place.last:
             return await outbox.read(self._conn, place.last + 1, bus.last_seq, limit)
+        if not bus.has_more:
+            return []
         async with self._conn.transaction():
             sequenced = await outbox.sequence(self._conn, limit)
         if sequenced is None or sequenced.before != place.last:
@@ -198,7 +200,8 @@ class Relay:
         if newest is not None:
             fault = await self._fault_of(newest, bus, check_identity=is_new_leader)
             if fault is None:
-                await outbox.mark_published(self._conn, newest.sequence)
+                if bus.oldest_unpublished is not None and bus.oldest_unpublished <= newest.sequence:
+                    await outbox.mark_published(self._conn, newest.sequence)
                 return _Place(newest.sequence)
             log.error("stream_refused", fault=fault, newest=newest.sequence, last_seq=bus.last_seq)
             await self._publisher.remove(newest.sequence)

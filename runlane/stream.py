@@ -191,6 +191,7 @@ class LaneReader:
         except ResponseError as error:
             if not str(error).startswith(("NOGROUP", "UNBLOCKED")):
                 raise
+            log.warning("group_lost", lane=self._lane)
             await self.ensure_group()
             return []
         streams = cast("list[tuple[bytes, object]]", reply)  # one stream was asked for; protocol 2: a list
@@ -207,7 +208,7 @@ class LaneReader:
             if not str(error).startswith("BUSYGROUP"):
                 raise
         else:
-            log.warning("group_created", lane=self._lane)
+            log.info("group_created", lane=self._lane)
 
     async def acknowledge(self, entry_ids: Sequence[str], attempted: int | None = None) -> None:
         """Takes entries off the pending list, and forgets the attempts at the event `attempted`."""

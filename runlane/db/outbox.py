@@ -63,13 +63,14 @@ class Bus:
     """The bus as the database knows it.
 
     `last_seq`: newest number given out. `slowest`: checkpoint of the slowest live lane, None without one.
-    `oldest_unpublished`: lowest number not yet marked as published.
+    `oldest_unpublished`: lowest number not yet marked as published. `has_more`: events wait for a number.
     """
 
     last_seq: int
     epoch: int
     slowest: int | None
     oldest_unpublished: int | None
+    has_more: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +88,8 @@ SELECT last_seq, epoch,
   (SELECT min(c.last_seq) FROM lane_checkpoints c
    WHERE c.live_at > clock_timestamp() - $1::interval) AS slowest,
   (SELECT o.bus_seq FROM outbox o WHERE o.published_at IS NULL AND o.bus_seq IS NOT NULL
-   ORDER BY o.bus_seq LIMIT 1) AS oldest_unpublished
+   ORDER BY o.bus_seq LIMIT 1) AS oldest_unpublished,
+  EXISTS (SELECT 1 FROM outbox o WHERE o.bus_seq IS NULL) AS has_more
 FROM bus_state
 """
 
@@ -100,11 +102,11 @@ WITH next AS (
 UPDATE outbox SET bus_seq = n.number FROM numbered n
 WHERE outbox.created_at = n.created_at AND outbox.id = n.id
 RETURNING {_COLUMNS}
-"""  # noqa: S608  # the columns are a constant of this module
+"""
 
 _BETWEEN: Final = f"""
 SELECT {_COLUMNS} FROM outbox WHERE bus_seq BETWEEN $1 AND $2 ORDER BY bus_seq LIMIT $3
-"""  # noqa: S608  # as above
+"""
 
 
 async def bus(conn: Connection) -> Bus:

@@ -158,6 +158,7 @@ async def test_a_gap_in_the_stream_is_filled_from_the_outbox_in_order(
     assert await pool.fetchval("SELECT lost FROM lane_checkpoints") == 0
 
 
+@pytest.mark.breaks_invariants
 async def test_what_neither_has_any_more_is_counted_as_lost(
     pool: Pool, redis: Redis, settings: Settings, workspace_id: UUID
 ) -> None:
