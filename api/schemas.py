@@ -46,9 +46,8 @@ def _storable(value: object, depth: int = 0) -> object:
     return value
 
 
-Name = Annotated[
-    str, StringConstraints(min_length=1, max_length=200, strip_whitespace=True), AfterValidator(_printable)
-]
+Printable = Annotated[str, AfterValidator(_printable)]
+Name = Annotated[Printable, StringConstraints(min_length=1, max_length=200, strip_whitespace=True)]
 JsonObject = Annotated[dict[str, object], AfterValidator(_storable)]
 
 
@@ -86,7 +85,7 @@ class NewRun(_Request):
 class CancelRun(_Request):
     """Why a run is cancelled."""
 
-    reason: Annotated[str, StringConstraints(max_length=1000), AfterValidator(_printable)] | None = None
+    reason: Annotated[Printable, StringConstraints(max_length=1000)] | None = None
 
 
 class PageOf(_Response, Generic[ItemT]):

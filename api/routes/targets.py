@@ -8,7 +8,7 @@ from pydantic import Field
 
 from api.deps import PageQuery, ReadTargets, WriteTargets, no_query
 from api.problems import problems
-from api.schemas import NewTarget, PageOf, Target
+from api.schemas import NewTarget, PageOf, Printable, Target
 from runlane.db.targets import add_target, get_target, list_targets
 from runlane.errors import Conflict, NotFound
 
@@ -20,7 +20,7 @@ TargetId = Annotated[UUID, Path(description="id of a target")]
 class TargetQuery(PageQuery):
     """Which targets."""
 
-    value: str | None = Field(None, max_length=253, description="the target of exactly this spelling")
+    value: Printable | None = Field(None, max_length=253, description="the target of exactly this spelling")
 
 
 @router.get("")

@@ -46,12 +46,17 @@ def up(
     asyncio.run(run_up(state or state_dir(), tuple(allow or ()), is_detached=detach))
 
 
-def down(state: StateDir = None) -> None:
+def down(state: StateDir = None, as_json: JsonFlag = False) -> None:
     """Stop what `runlane up` started, wherever it was started. Data stays."""
+    from runlane.observability import configure
     from runlane.stack.takedown import down as take_down
 
+    configure("console", "warning")
     stopped = asyncio.run(take_down(state or state_dir()))
-    note(f"stopped {', '.join(stopped)}" if stopped else "nothing was running")
+    if as_json:
+        print_json({"stopped": stopped})
+    else:
+        note(f"stopped {', '.join(stopped)}" if stopped else "nothing was running")
 
 
 def doctor(

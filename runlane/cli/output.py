@@ -4,9 +4,14 @@ import json
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Final
 
 from runlane.cli.errors import CommandError
-from runlane.cli.text import visible
+from runlane.cli.text import age, visible
+
+_TIMES: Final = ("_at", "_seen")
+"""Endings of the keys that hold a time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,12 +29,14 @@ def print_json(value: object) -> None:
 
 def print_rows(rows: Sequence[Mapping[str, object]], columns: Sequence[Column]) -> None:
     """Prints a table: fitted to a terminal, tab-separated with its heading for a pipe."""
-    cells = [[visible(_pick(row, column.key)) for column in columns] for row in rows]
     headings = [column.heading for column in columns]
     if not sys.stdout.isatty():
+        cells = [[visible(_pick(row, column.key)) for column in columns] for row in rows]
         for line in (headings, *cells):
             print("\t".join(line))
         return
+    now = datetime.now(UTC)
+    cells = [[_for_people(_pick(row, column.key), column.key, now) for column in columns] for row in rows]
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
@@ -69,6 +76,11 @@ def print_error(error: CommandError) -> None:
         note(f" {'   '.join(details)}")
     if error.hint:
         note(f"  try: {error.hint}")
+
+
+def _for_people(value: object, key: str, now: datetime) -> str:
+    is_time = isinstance(value, str) and key.endswith(_TIMES)
+    return age(str(value), now) if is_time else visible(value)
 
 
 def _pick(row: Mapping[str, object], key: str) -> object:

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from runlane.cli.output import note
+from runlane.cli.options import JsonFlag
+from runlane.cli.output import note, print_json
 
 if TYPE_CHECKING:
     from runlane.settings import Settings
@@ -61,12 +62,15 @@ def scan() -> None:
     _run(_run_scan)
 
 
-def migrate() -> None:
+def migrate(as_json: JsonFlag = False) -> None:
     """Bring the database to this version's schema; safe to repeat."""
     from runlane.db.migrate import head
 
     asyncio.run(migrate_database(_load()))
-    note(f"the schema is at {head()}")
+    if as_json:
+        print_json({"revision": head()})
+    else:
+        note(f"the schema is at {head()}")
 
 
 async def migrate_database(settings: "Settings") -> None:

@@ -1,11 +1,14 @@
 """Text of foreign origin, made safe for a terminal."""
 
 import unicodedata
+from datetime import datetime
 from typing import Final
 
 _NAMES: Final = {"\x1b": "ESC", "\r": "CR", "\n": "LF", "\t": "TAB", "\0": "NUL", "\x07": "BEL", "\x08": "BS"}
 _HIDDEN: Final = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
 """Unicode categories that steer or vanish instead of being seen: controls, bidi marks, surrogates …"""
+
+_DAY_S: Final = 86_400
 
 
 def visible(value: object) -> str:
@@ -16,6 +19,18 @@ def visible(value: object) -> str:
     if text.isprintable():
         return text
     return "".join(_show(character) for character in text)
+
+
+def age(text: str, now: datetime) -> str:
+    """Says a moment as a person does: `12 s ago`, `3 h ago`, and the day when it is long past or to come."""
+    moment = datetime.fromisoformat(text)
+    seconds = int((now - moment).total_seconds())
+    if not 0 <= seconds < _DAY_S:
+        return moment.astimezone().strftime("%Y-%m-%d %H:%M")
+    for unit, size in (("h", 3600), ("min", 60)):
+        if seconds >= size:
+            return f"{seconds // size} {unit} ago"
+    return f"{seconds} s ago"
 
 
 def _show(character: str) -> str:

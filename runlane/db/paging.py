@@ -16,6 +16,8 @@ from runlane.errors import Invalid
 
 MAX_LIMIT: Final = 200
 _MAX_CURSOR: Final = 2_000
+_MAX_INTEGER: Final = 2**31
+_YEARS: Final = range(1970, 9000)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,14 +100,19 @@ def _invalid_cursor() -> Invalid:
 
 
 def _read_value(value: object, column: ColumnElement[Any]) -> object:
+    """Reads a cursor's value for a column. Anybody can write a cursor, so it must be one of the column."""
     kind = column.type.python_type
     if kind is UUID:
         return UUID(str(value))
     if kind is datetime:
         moment = datetime.fromisoformat(str(value))
-        if moment.tzinfo is None:
-            raise ValueError("no time zone")
+        if moment.tzinfo is None or moment.year not in _YEARS:
+            raise ValueError("not a moment of ours")
         return moment
-    if not isinstance(value, kind) or (isinstance(value, str) and "\0" in value):
-        raise TypeError("of another type")
-    return value
+    match value:
+        case str() if kind is str and "\0" not in value:
+            return value
+        case int() if kind is int and not isinstance(value, bool) and abs(value) < _MAX_INTEGER:
+            return value
+        case _:
+            raise TypeError("of another type")

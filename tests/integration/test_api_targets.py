@@ -146,6 +146,7 @@ STRANGE_QUERIES = [
     ("limit=201", "request.invalid"),
     ("limit=x", "request.invalid"),
     ("colour=red", "request.invalid"),
+    ("value=a%00b", "request.invalid"),
     ("sort=secret", "sort.unknown"),
     ("sort=--value", "sort.unknown"),
     ("after=nonsense", "cursor.invalid"),

@@ -1,9 +1,11 @@
 """Two workspaces on one database: neither sees, changes or learns of anything of the other's."""
 
+import base64
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from uuid import UUID
 
+import orjson
 import pytest
 import pytest_asyncio
 from fastapi import FastAPI
@@ -218,3 +220,45 @@ async def test_choice_of_workspace_ends_with_its_transaction(world: ApiWorld, ou
         assert await conn.scalar(text("SELECT count(*) FROM jobs")) == 1
     async with engine.connect() as conn:
         assert await conn.scalar(text("SELECT count(*) FROM jobs")) == 0
+
+
+async def test_cursor_that_somebody_wrote_is_refused_or_read_but_breaks_nothing(ours: Tenant) -> None:
+    some_id = ours.run
+    cursors: list[tuple[str, str, list[object]]] = [
+        ("/v1/services", "port", [2**40, some_id]),
+        ("/v1/services", "port", [True, some_id]),
+        ("/v1/services", "port", [1.5, some_id]),
+        ("/v1/services", "port", [80, "x"]),
+        ("/v1/services", "last_seen", ["0001-01-01T00:00:00+14:00", some_id]),
+        ("/v1/services", "last_seen", ["2026-01-01T00:00:00", some_id]),
+        ("/v1/assets", "value", ["a\0b", some_id]),
+        ("/v1/assets", "value", [["a"], some_id]),
+        ("/v1/findings", "-severity", ["high", some_id]),
+        ("/v1/jobs", "priority", [None, some_id]),
+    ]
+    for path, sort, values in cursors:
+        raw = orjson.dumps([sort, *values])
+        query = {"sort": sort, "after": base64.urlsafe_b64encode(raw).decode().rstrip("=")}
+
+        answer = await ours.caller.http.get(path, params=query)
+
+        assert_problem(answer, 422, "cursor.invalid")
+
+
+async def test_every_order_pages_through_every_row_once(ours: Tenant) -> None:
+    for path, orders in {
+        "/v1/findings": ("created_at", "-created_at", "severity", "-severity", "last_seen"),
+        "/v1/assets": ("value", "-value", "-last_seen"),
+        "/v1/jobs": ("priority", "due_at"),
+    }.items():
+        for sort in orders:
+            seen: list[str] = []
+            query: dict[str, str | int] = {"limit": 1, "sort": sort}
+            while True:
+                page = (await ours.caller.http.get(path, params=query)).json()
+                seen += [row["id"] for row in page["items"]]
+                if page["next"] is None:
+                    break
+                query["after"] = page["next"]
+
+            assert len(seen) == len(set(seen)) == LISTS[path], (path, sort)

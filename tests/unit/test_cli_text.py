@@ -1,9 +1,12 @@
 """Foreign text on a terminal: everything is seen, nothing is obeyed."""
 
+from datetime import UTC, datetime
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runlane.cli.text import visible
+from runlane.cli.text import age, visible
 
 
 def test_plain_text_is_left_alone() -> None:
@@ -31,3 +34,22 @@ def test_every_text_becomes_printable_and_keeps_what_was_printable(text: str) ->
     assert shown.isprintable() or any(character.isspace() for character in shown)
     assert not any(ord(character) < 32 or 0x7F <= ord(character) < 0xA0 for character in shown)
     shown.encode()
+
+
+@pytest.mark.parametrize(
+    ("moment", "said"),
+    [
+        ("2026-11-30T09:59:48Z", "12 s ago"),
+        ("2026-11-30T09:57:00.5+00:00", "2 min ago"),
+        ("2026-11-30T07:00:00+00:00", "3 h ago"),
+    ],
+)
+def test_age_is_said_as_a_person_does(moment: str, said: str) -> None:
+    assert age(moment, datetime(2026, 11, 30, 10, tzinfo=UTC)) == said
+
+
+def test_age_of_long_ago_and_of_the_future_is_the_day() -> None:
+    now = datetime(2026, 11, 30, 10, tzinfo=UTC)
+
+    assert age("2026-11-02T10:00:00Z", now).startswith("2026-11-02")
+    assert age("2026-12-05T10:00:00Z", now).startswith("2026-12-05")
