@@ -13,7 +13,7 @@ from runlane.db.invariants import INVARIANTS, check
 from runlane.db.pool import Connection, Pool
 from runlane.events import Lane
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.breaks_invariants]
 
 # One run: step a (tried twice), then step b with a job of every final state.
 HEALTHY = """

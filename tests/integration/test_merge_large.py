@@ -1,7 +1,6 @@
-"""Size: time and memory of large merges."""
+"""Size: memory of large merges."""
 
 import gc
-import time
 import tracemalloc
 from collections.abc import Iterator, Sequence
 from typing import overload
@@ -19,8 +18,6 @@ pytestmark = pytest.mark.integration
 
 URLS = Category.URL_DISCOVERY
 MANY = 30_000
-FAST_ENOUGH_S = 20.0
-"""Some ten times what it takes on two cores that do nothing else."""
 MEMORY_OF_A_CHUNK = 48 * 1024 * 1024
 
 
@@ -52,13 +49,11 @@ async def world(pool: Pool) -> World:
     return await World.make(pool)
 
 
-async def test_thirty_thousand_records_merge_in_seconds_and_flat_memory(world: World) -> None:
+async def test_thirty_thousand_records_merge_in_flat_memory(world: World) -> None:
     job = world.job_of(URLS, LazyUrls())
-    began = time.perf_counter()
 
     merged = await world.merge(URLS, job)
 
-    assert time.perf_counter() - began < FAST_ENOUGH_S
     summary = merged.summaries[job.job_id]
     assert (summary.records, summary.new, summary.updated) == (MANY, MANY // 2, MANY // 2)
     assert len(merged.envelopes) == MANY // 2
