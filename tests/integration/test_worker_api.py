@@ -1,139 +1,40 @@
 """The worker endpoints, called as a scan worker or as somebody who pretends to be one."""
 
-import asyncio
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from collections.abc import AsyncIterator
 from pathlib import Path
 from uuid import UUID, uuid4
 
-import httpx2
-import orjson
 import pytest
 import pytest_asyncio
 
-from api import control
 from runlane import names
-from runlane.db.cancel import cancel_run
 from runlane.db.keys import NewKey, Scope, create_key
 from runlane.db.pool import Pool
 from runlane.errors import Conflict, Forbidden, Invalid, TooLarge, Unauthenticated, Unavailable
-from runlane.jobs import Outcome
 from runlane.scan.client import WorkerApi
-from runlane.scan.delivery import Deliverer
-from runlane.scan.spool import BatchIdentity, Package, Spool, pack
-from runlane.scan.wire import Beat, Claimed, Joined, JoinRequest, Member
+from runlane.scan.spool import Spool
+from runlane.scan.wire import Beat
 from runlane.settings import Settings
+from tests.integration.worker_host import (
+    NOTHING,
+    claimed_host,
+    column,
+    deliverer,
+    dispatch,
+    has_no,
+    joined_host,
+    life,
+    open_stream,
+    package,
+    post,
+)
 from tests.integration.worker_world import World, until, world_of
-
-NOTHING = Beat(slots_free=1, is_draining=False, running=())
 
 
 @pytest_asyncio.fixture
 async def world(settings: Settings, pool: Pool, tmp_path: Path) -> AsyncIterator[World]:
     async with world_of(settings, pool, tmp_path) as world:
         yield world
-
-
-@dataclass(frozen=True, slots=True)
-class Host:
-    """A worker's side of the API without a worker behind it."""
-
-    api: WorkerApi
-    joined: Joined
-    incarnation: str
-
-
-def life(incarnation: str, protocol: int = names.WORKER_PROTOCOL) -> JoinRequest:
-    return JoinRequest("host", ("probe",), {"probe": 2}, "1", protocol, incarnation)
-
-
-@asynccontextmanager
-async def joined_host(
-    world: World, secret: str | None = None, incarnation: str | None = None
-) -> AsyncIterator[Host]:
-    incarnation = incarnation or str(uuid4())
-    async with WorkerApi(world.settings.api_url) as api:
-        joined = await api.join(life(incarnation), secret or world.enrolment_key)
-        yield Host(api, joined, incarnation)
-
-
-@asynccontextmanager
-async def open_stream(world: World, host: Host) -> AsyncIterator["asyncio.Queue[Mapping[str, object]]"]:
-    """The control stream of a host, read into a queue."""
-    messages: asyncio.Queue[Mapping[str, object]] = asyncio.Queue()
-
-    async def read() -> None:
-        try:
-            async for message in host.api.stream():
-                messages.put_nowait(message)
-        finally:
-            messages.put_nowait({"ended": True})
-
-    reading = asyncio.create_task(read())
-    try:
-        async with asyncio.timeout(10):
-            assert "hello" in await messages.get()
-        yield messages
-    finally:
-        reading.cancel()
-        await asyncio.wait([reading])
-
-
-async def next_of(messages: "asyncio.Queue[Mapping[str, object]]", key: str) -> object:
-    async with asyncio.timeout(10):
-        while key not in (message := await messages.get()):
-            pass
-        return message[key]
-
-
-async def column(world: World, host: Host, name: str) -> object:
-    row = await world.pool.fetchrow("SELECT * FROM workers WHERE id = $1", UUID(host.joined.worker_id))
-    assert row is not None
-    return row[name]
-
-
-async def dispatch(world: World, run_id: UUID, queue: str | None = None) -> str:
-    """Dispatches all jobs of a run as one batch, as its workflow would."""
-    async with world.pool.acquire() as conn, conn.transaction():
-        dispatch_id = await conn.fetchval(
-            """INSERT INTO dispatches (workspace_id, run_id, step_id, workflow_id, workflow_run_id,
-                                       call_number, task_queue, priority, size)
-               SELECT workspace_id, id, 'only', 'run/' || id, 'x', 1, $2, 2, 10
-               FROM job_histories WHERE id = $1
-               RETURNING id""",
-            run_id,
-            queue or names.scan_queue(world.workspace_id, "probe"),
-        )
-        await conn.execute("UPDATE jobs SET dispatch_id = $2 WHERE run_id = $1", run_id, dispatch_id)
-    return str(dispatch_id)
-
-
-@asynccontextmanager
-async def claimed_host(world: World, count: int = 2) -> AsyncIterator[tuple[Host, str, Claimed]]:
-    """A host that holds the jobs of a run."""
-    async with joined_host(world) as host:
-        dispatch_id = await dispatch(world, await world.start_run(count))
-        yield host, dispatch_id, await host.api.claim(dispatch_id, "key", count)
-
-
-def package(host: Host, dispatch_id: str, claimed: Claimed, *records: bytes) -> Package:
-    members = [
-        Member(job.job_id, job.attempt, Outcome.COMPLETED, None, True, True, {}, records)
-        for job in claimed.jobs
-    ]
-    (only,) = pack(BatchIdentity(dispatch_id, host.incarnation, claimed.category, "1.0.0"), members)
-    return only
-
-
-def deliverer(world: World, host: Host, inline_bytes: int | None = None) -> Deliverer:
-    spool = Spool(world.folder / "spool", 10_000_000)
-    return Deliverer(host.api, spool, host.joined.inline_bytes if inline_bytes is None else inline_bytes)
-
-
-async def post(world: World, path: str, body: object, **headers: str) -> httpx2.Response:
-    async with httpx2.AsyncClient(base_url=world.settings.api_url, trust_env=False) as http:
-        return await http.post(f"/v1/worker{path}", content=orjson.dumps(body), headers=headers)
 
 
 class TestJoin:
@@ -193,7 +94,7 @@ class TestJoin:
         async with joined_host(world) as host:
             async with open_stream(world, host):
                 pass
-            await until(lambda: _is_null(world, host, "stream_seen_at"))
+            await until(lambda: has_no(world, host, "stream_seen_at"))
             async with joined_host(world, host.joined.token):
                 with pytest.raises(Conflict) as refused:
                     await host.api.heartbeat(NOTHING)
@@ -371,100 +272,3 @@ class TestResults:
         row = await world.pool.fetchrow("SELECT staged_error, coverage FROM job_attempts")
         assert row is not None
         assert "\x00" not in row["staged_error"]
-
-
-class TestStream:
-    async def test_cancelled_run_is_told_to_workers_of_its_workspace_only(self, world: World) -> None:
-        other = await world.pool.fetchval("INSERT INTO workspaces (name) VALUES ('other') RETURNING id")
-        pepper = world.settings.key_pepper.get_secret_value().encode()
-        async with world.pool.acquire() as conn:
-            key = await create_key(conn, NewKey("enrol", other, [Scope.WORKER_JOIN]), pepper)
-        run_id = await world.start_run(1)
-        async with (
-            joined_host(world) as host,
-            joined_host(world, key.plaintext) as stranger,
-            open_stream(world, host) as mine,
-            open_stream(world, stranger) as theirs,
-        ):
-            async with world.pool.acquire() as conn, conn.transaction():
-                await cancel_run(conn, world.workspace_id, run_id)
-            assert await next_of(mine, "cancel_run") == str(run_id)
-            assert await next_of(theirs, "ping") == 1
-            assert theirs.empty()
-
-    async def test_cancelled_job_is_told_to_its_worker(self, world: World) -> None:
-        async with joined_host(world) as host, open_stream(world, host) as messages:
-            notice = {"kind": "cancel_job", "worker": host.joined.worker_id, "job": "j", "attempt": 3}
-            await world.pool.execute(
-                "SELECT pg_notify($1, $2)", names.CONTROL_CHANNEL, orjson.dumps(notice).decode()
-            )
-            async with asyncio.timeout(10):
-                assert await messages.get() == {"cancel_job": "j", "attempt": 3}
-
-    async def test_malformed_notices_are_survived(self, world: World) -> None:
-        async with joined_host(world) as host, open_stream(world, host) as messages:
-            for notice in (
-                "",
-                "[]",
-                "{",
-                '{"kind": "drain", "worker": "no id"}',
-                '{"kind": "cancel_run", "run": "x"}',
-            ):
-                await world.pool.execute("SELECT pg_notify($1, $2)", names.CONTROL_CHANNEL, notice)
-            drain = {"kind": "drain", "worker": host.joined.worker_id}
-            await world.pool.execute(
-                "SELECT pg_notify($1, $2)", names.CONTROL_CHANNEL, orjson.dumps(drain).decode()
-            )
-            assert await next_of(messages, "drain") is True
-
-    async def test_broken_stream_takes_the_worker_off_line_after_the_grace(self, world: World) -> None:
-        async with joined_host(world) as host:
-            async with open_stream(world, host):
-                assert await column(world, host, "status") == "online"
-            await until(lambda: _is(world, host, "status", "offline"), 10)
-        assert await world.pool.fetchval("SELECT count(*) FROM outbox WHERE type = 'worker.timed_out'") == 1
-
-    async def test_stream_that_comes_back_in_time_keeps_the_worker(self, world: World) -> None:
-        async with joined_host(world) as host:
-            async with open_stream(world, host):
-                pass
-            async with open_stream(world, host) as messages:
-                await next_of(messages, "ping")
-                await next_of(messages, "ping")
-                assert await column(world, host, "status") == "online"
-        assert await world.pool.fetchval("SELECT count(*) FROM outbox WHERE type = 'worker.timed_out'") == 0
-
-    async def test_stop_of_the_api_is_no_disconnect(self, world: World) -> None:
-        async with joined_host(world) as host, open_stream(world, host):
-            await world.stop_api()
-            seen = await column(world, host, "stream_seen_at")
-            status = await column(world, host, "status")
-            await world.start_api()
-        assert seen is not None
-        assert status == "online"
-
-    async def test_worker_whose_replica_died_with_it_is_found(
-        self, world: World, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setattr(control, "SILENT_S", 0.5)
-        async with joined_host(world) as host:
-            await world.pool.execute(
-                """UPDATE workers SET stream_replica = 'gone', beat_at = beat_at - interval '1 minute',
-                                      stream_seen_at = clock_timestamp() - interval '1 minute'"""
-            )
-            await until(lambda: _is(world, host, "status", "offline"), 15)
-
-    async def test_stream_of_a_replaced_life_is_closed(self, world: World) -> None:
-        async with joined_host(world) as host, open_stream(world, host) as messages:
-            await world.pool.execute("UPDATE workers SET incarnation = $1", uuid4())
-            assert await next_of(messages, "ended")
-            with pytest.raises(Conflict):
-                await host.api.heartbeat(NOTHING)
-
-
-async def _is(world: World, host: Host, name: str, value: object) -> bool:
-    return await column(world, host, name) == value
-
-
-async def _is_null(world: World, host: Host, name: str) -> bool:
-    return await column(world, host, name) is None
