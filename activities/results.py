@@ -114,7 +114,7 @@ class ResultActivities:
                 closed = [i for i in ended if i not in again | late]
                 if closed:
                     await settle.close(conn, closed, is_lost=is_lost)
-            keys = await settle.discard_results(conn, [body.result_id for body in bodies])
+            keys = await settle.discard_results(conn, [body.result_id for body in bodies], list(endings))
         await self._storage.discard(keys)
         return _result(endings, again, late, merge, len(decisions))
 

@@ -211,14 +211,15 @@ class Dispatcher:
             self.changed = True
 
     async def stop(self) -> None:
-        """Tells every running batch to stop and waits a while for their processes to be dead."""
-        handles = [flight.handle for flight in self._flights.values()]
-        self._flights.clear()
-        for handle in handles:
-            handle.cancel()
+        """Tells every running batch to stop; waits a while until their processes are dead and all is settled.
+
+        The settle finds nothing in progress any more and discards what was staged.
+        """
+        for flight in self._flights.values():
+            flight.handle.cancel()
         try:
             await workflow.wait_condition(
-                lambda: all(handle.done() for handle in handles),
+                lambda: self.is_idle,
                 timeout=policies.CANCEL_WAIT,
                 timeout_summary="until cancelled batches have stopped",
             )

@@ -168,7 +168,10 @@ UPDATE dispatches SET closed_at = clock_timestamp() WHERE id = ANY($1::uuid[]) A
 
 _DISCARD = """
 DELETE FROM job_results r
-WHERE r.id = ANY($1::uuid[]) AND NOT r.kept
+WHERE r.id IN (
+    SELECT unnest($1::uuid[])
+    UNION SELECT a.result_id FROM job_attempts a WHERE a.dispatch_id = ANY($2::uuid[])
+  ) AND NOT r.kept
   AND NOT EXISTS (SELECT 1 FROM job_attempts a WHERE a.result_id = r.id AND a.ended_at IS NULL)
 RETURNING r.object_key
 """
@@ -280,9 +283,14 @@ async def close(conn: Connection, dispatch_ids: Sequence[UUID], *, is_lost: bool
     await conn.execute(_CLOSE, list(dispatch_ids))
 
 
-async def discard_results(conn: Connection, result_ids: Sequence[UUID]) -> list[str]:
-    """Deletes staged results that no open attempt refers to; returns keys of objects to delete then."""
-    rows = await conn.fetch(_DISCARD, list(result_ids)) if result_ids else []
+async def discard_results(
+    conn: Connection, result_ids: Sequence[UUID], dispatch_ids: Sequence[UUID]
+) -> list[str]:
+    """Deletes these staged results, and those that cancelled attempts of these dispatches left behind.
+
+    What an open attempt or a later merge still needs is kept. Returns keys of objects to delete after commit.
+    """
+    rows = await conn.fetch(_DISCARD, list(result_ids), list(dispatch_ids))
     return [row["object_key"] for row in rows if row["object_key"]]
 
 
