@@ -280,6 +280,7 @@ async def test_lists_filter_by_status_run_step_and_tool(world: ApiWorld, caller:
 async def test_job_shows_attempts_and_errors(world: ApiWorld, caller: Caller, pool: Pool) -> None:
     run_id = await world.start_run(caller, await world.add_target(caller))
     job_id = (await caller.http.get("/v1/jobs")).json()["items"][0]["id"]
+    await pool.execute("UPDATE jobs SET attempt = 1, failures = 1")
     await pool.execute(
         """
         WITH worker AS (
