@@ -28,10 +28,9 @@ COMMENT ON COLUMN outbox.id IS 'drawn after the row lock of its cause: the order
 COMMENT ON COLUMN outbox.attributes IS 'CloudEvents extension attributes: cause, traceparent, actorid ...';
 COMMENT ON COLUMN outbox.bus_seq IS 'place on the bus, given by the leading relay; steps of exactly one';
 CREATE INDEX outbox_unsequenced ON outbox (id) WHERE bus_seq IS NULL;
-CREATE INDEX outbox_unpublished ON outbox (bus_seq) WHERE published_at IS NULL AND bus_seq IS NOT NULL;
-CREATE INDEX outbox_bus_seq ON outbox (bus_seq);
-CREATE INDEX outbox_subject ON outbox (subject);
-CREATE TABLE outbox_default PARTITION OF outbox DEFAULT;
+CREATE INDEX outbox_bus_seq ON outbox (bus_seq) WHERE bus_seq IS NOT NULL;
+CREATE TABLE outbox_default PARTITION OF outbox DEFAULT WITH (fillfactor = 60);
+COMMENT ON COLUMN outbox.published_at IS 'in no index: marking a row rewrites it in its own page and touches no index';
 
 CREATE FUNCTION runlane_ensure_outbox_partitions(days integer) RETURNS integer
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, public AS $$
@@ -41,7 +40,8 @@ DECLARE
 BEGIN
   FOR day IN SELECT generate_series(current_date, current_date + days, interval '1 day')::date LOOP
     IF to_regclass(format('public.outbox_%s', to_char(day, 'YYYYMMDD'))) IS NULL THEN
-      EXECUTE format('CREATE TABLE public.outbox_%s PARTITION OF public.outbox FOR VALUES FROM (%L) TO (%L)',
+      EXECUTE format('CREATE TABLE public.outbox_%s PARTITION OF public.outbox FOR VALUES FROM (%L) TO (%L) '
+                     'WITH (fillfactor = 60)',
                      to_char(day, 'YYYYMMDD'), day::timestamptz, (day + 1)::timestamptz);
       made := made + 1;
     END IF;
@@ -54,10 +54,12 @@ SELECT runlane_ensure_outbox_partitions(7);
 CREATE TABLE bus_state (
   singleton boolean PRIMARY KEY DEFAULT true CHECK (singleton),
   last_seq bigint NOT NULL DEFAULT 0,
+  published_seq bigint NOT NULL DEFAULT 0,
   epoch integer NOT NULL DEFAULT 0,
   base_seq bigint NOT NULL DEFAULT 1,
   updated_at timestamptz NOT NULL DEFAULT clock_timestamp()
 );
+COMMENT ON COLUMN bus_state.published_seq IS 'every event up to here is marked as published';
 COMMENT ON COLUMN bus_state.epoch IS 'grows when the stream was found empty and started anew at base_seq';
 INSERT INTO bus_state DEFAULT VALUES;
 

@@ -87,8 +87,7 @@ _BUS: Final = """
 SELECT last_seq, epoch,
   (SELECT min(c.last_seq) FROM lane_checkpoints c
    WHERE c.live_at > clock_timestamp() - $1::interval) AS slowest,
-  (SELECT o.bus_seq FROM outbox o WHERE o.published_at IS NULL AND o.bus_seq IS NOT NULL
-   ORDER BY o.bus_seq LIMIT 1) AS oldest_unpublished,
+  CASE WHEN published_seq < last_seq THEN published_seq + 1 END AS oldest_unpublished,
   EXISTS (SELECT 1 FROM outbox o WHERE o.bus_seq IS NULL) AS has_more
 FROM bus_state
 """
@@ -144,12 +143,21 @@ async def event_id_at(conn: Connection, number: int) -> UUID | None:
     return found
 
 
+_MARK: Final = """
+WITH bus AS (
+  UPDATE bus_state SET published_seq = $1, updated_at = clock_timestamp()
+  WHERE published_seq < $1
+  RETURNING old.published_seq AS before
+)
+UPDATE outbox SET published_at = clock_timestamp()
+FROM bus
+WHERE outbox.bus_seq > bus.before AND outbox.bus_seq <= $1 AND outbox.published_at IS NULL
+"""
+
+
 async def mark_published(conn: Connection, last: int) -> None:
-    """Marks every event up to `last` as published. Index: outbox_unpublished. Repeatable."""
-    await conn.execute(
-        "UPDATE outbox SET published_at = clock_timestamp() WHERE published_at IS NULL AND bus_seq <= $1",
-        last,
-    )
+    """Marks every event up to `last` as published. Index: outbox_bus_seq. Repeatable."""
+    await conn.execute(_MARK, last)
 
 
 async def begin_epoch(conn: Connection, base: int) -> int:

@@ -29,6 +29,10 @@ async def prepare(connection: "Connection") -> None:
     await connection.set_type_codec("json", **codec)
 
 
+async def _keep_session(connection: "Connection") -> None:
+    """Nothing of a session outlives its transaction here, so there is no round trip to reset it."""
+
+
 async def open_pool(url: str, *, size: int, name: str = "runlane") -> "Pool":
     """Opens a pool of up to `size` connections. `name` shows in pg_stat_activity.
 
@@ -40,6 +44,7 @@ async def open_pool(url: str, *, size: int, name: str = "runlane") -> "Pool":
         min_size=min(2, size),
         max_size=size,
         init=prepare,
+        reset=_keep_session,
         command_timeout=60,
         server_settings={"application_name": name, "timezone": "UTC", "jit": "off"},
     )

@@ -170,7 +170,8 @@ _DISCARD = """
 DELETE FROM job_results r
 WHERE r.id IN (
     SELECT unnest($1::uuid[])
-    UNION SELECT a.result_id FROM job_attempts a WHERE a.dispatch_id = ANY($2::uuid[])
+    UNION SELECT a.result_id FROM job_attempts a
+    WHERE a.dispatch_id = ANY($2::uuid[]) AND a.result_id IS NOT NULL
   ) AND NOT r.kept
   AND NOT EXISTS (SELECT 1 FROM job_attempts a WHERE a.result_id = r.id AND a.ended_at IS NULL)
 RETURNING r.object_key
@@ -264,7 +265,7 @@ async def _write_errors(conn: Connection, decisions: Sequence[Decision]) -> None
         [d.attempt.attempt for d in decisions],
         [d.outcome for d in decisions],
         messages,
-        [scrub_text(d.partial[:MAX_PARTIAL_CHARS]) if d.partial else None for d in decisions],
+        [scrub_text(d.partial)[:MAX_PARTIAL_CHARS] if d.partial else None for d in decisions],
         [
             hashlib.sha256(f"{d.outcome}\n{message}".encode()).digest()
             for d, message in zip(decisions, messages, strict=True)

@@ -147,4 +147,7 @@ async def _insert_result(conn: Connection, delivery: Delivery) -> UUID | None:
 
 
 def _error(text: str | None) -> str | None:
-    return scrub_text(text.replace("\x00", "\N{REPLACEMENT CHARACTER}")[:MAX_ERROR_CHARS]) if text else None
+    if not text:
+        return None
+    # masked before it is cut: half a token may look like none
+    return scrub_text(text.replace("\x00", "\N{REPLACEMENT CHARACTER}"))[:MAX_ERROR_CHARS]
