@@ -1,0 +1,102 @@
+"""Records the history of every shape of a run: `python -m tests.replay.record [NAME...]`.
+
+Without names only histories that are not there yet are written: a stored history is never replaced, because
+workflows of that age may still run somewhere. Naming one says that none does.
+"""
+
+import asyncio
+import json
+import os
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import structlog
+from temporalio.client import Client
+
+from runlane.db.migrate import seed_tools, upgrade
+from runlane.db.pool import Pool, open_pool
+from runlane.settings import Settings
+from runlane.stack.supervisor import Stack
+from runlane.storage import Storage
+from runlane.worker import storage_config
+from tests.integration.run_world import RunWorld
+from tests.replay.shapes import SHAPES, Execution, Shape
+
+FOLDER: Final = Path(__file__).parent / "histories"
+IDENTITY: Final = "recorder"
+"""Who started, polled and completed: neither the process nor the machine."""
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Recorder:
+    """Servers that shapes are played on."""
+
+    pool: Pool
+    owner_url: str
+    temporal: Client
+    storage: Storage
+
+    async def record(self, shape: Shape) -> None:
+        """Plays one shape and writes its histories."""
+        played = await shape.play(await self._world(shape.histories[0]))
+        if played.status != shape.status:
+            raise RuntimeError(f"{shape.histories[0]} closed as {played.status}, not as {shape.status}")
+        for name, execution in played.executions.items():
+            text = await self._history(execution)
+            (FOLDER / f"{name}.json").write_text(text)
+            log.info("history_recorded", name=name, bytes=len(text))
+
+    async def _world(self, name: str) -> RunWorld:
+        workspace_id = await self.pool.fetchval(
+            "INSERT INTO workspaces (name, allowed_networks) VALUES ($1, '{127.0.0.0/8}') RETURNING id", name
+        )
+        return RunWorld(self.pool, self.owner_url, self.temporal, self.storage, workspace_id)
+
+    async def _history(self, execution: Execution) -> str:
+        handle = self.temporal.get_workflow_handle(execution.workflow_id, run_id=execution.run_id)
+        history = (await handle.fetch_history()).to_json_dict()
+        events = [_without_traces(event) for event in history["events"]]
+        lines = ",\n".join(json.dumps(event, separators=(",", ":")) for event in events)
+        return f'{{"events":[\n{lines}\n]}}\n'
+
+
+def _without_traces(value: object) -> object:
+    """The same without stack traces: they name files of this machine, and no replay reads them."""
+    if isinstance(value, dict):
+        return {key: _without_traces(inner) for key, inner in value.items() if key != "stackTrace"}
+    if isinstance(value, list):
+        return [_without_traces(inner) for inner in value]
+    return value
+
+
+def _chosen(chosen: list[str]) -> Iterator[Shape]:
+    for shape in SHAPES:
+        is_missing = any(not (FOLDER / f"{name}.json").exists() for name in shape.histories)
+        if set(shape.histories) & set(chosen) or (not chosen and is_missing):
+            yield shape
+
+
+async def record(chosen: list[str]) -> None:
+    """Starts a stack of its own and records what is missing, or the histories of these names."""
+    with tempfile.TemporaryDirectory() as folder:
+        async with Stack.open(Path(folder), os.environ, guarded=True) as stack:
+            await upgrade(stack.urls.database_owner)
+            values = {k.removeprefix("RUNLANE_").lower(): v for k, v in stack.environment().items()}
+            settings = Settings.model_validate(values)
+            pool = await open_pool(settings.database_system_url, size=8, name="recorder")
+            await seed_tools(pool)
+            client = await Client.connect(stack.urls.temporal_address, identity=IDENTITY)
+            recorder = Recorder(pool, stack.urls.database_owner, client, Storage(storage_config(settings)))
+            for shape in _chosen(chosen):
+                await recorder.record(shape)
+            await pool.close()
+
+
+if __name__ == "__main__":
+    asyncio.run(record(sys.argv[1:]))
