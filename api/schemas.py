@@ -2,7 +2,6 @@
 
 import math
 from datetime import datetime
-from ipaddress import IPv4Address, IPv6Address
 from typing import Annotated, Generic, Literal, TypeVar
 from uuid import UUID
 
@@ -14,8 +13,6 @@ _MAX_DEPTH = 16
 _MAX_INTEGER = 2**63
 
 ItemT = TypeVar("ItemT")
-Severity = Literal["info", "low", "medium", "high", "critical"]
-FindingStatus = Literal["open", "resolved", "accepted", "false_positive"]
 
 
 def _printable(value: str) -> str:
@@ -55,7 +52,9 @@ class _Request(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class _Response(BaseModel):
+class Answer(BaseModel):
+    """Base of everything that is answered."""
+
     model_config = ConfigDict(frozen=True)
 
 
@@ -88,14 +87,14 @@ class CancelRun(_Request):
     reason: Annotated[Printable, StringConstraints(max_length=1000)] | None = None
 
 
-class PageOf(_Response, Generic[ItemT]):
+class PageOf(Answer, Generic[ItemT]):
     """One page of a list."""
 
     items: list[ItemT]
     next: str | None = Field(description="give it as `after` to get the next page; null at the end")
 
 
-class Target(_Response):
+class Target(Answer):
     """A target."""
 
     id: UUID
@@ -105,7 +104,7 @@ class Target(_Response):
     created_at: datetime
 
 
-class RunRef(_Response):
+class RunRef(Answer):
     """A run that was accepted, or whose state was changed."""
 
     run_id: UUID
@@ -118,7 +117,7 @@ class RunCancelled(RunRef):
     jobs: int = Field(description="jobs that were cancelled; 0 when the run had been cancelled before")
 
 
-class Run(_Response):
+class Run(Answer):
     """A run in a list."""
 
     id: UUID
@@ -135,7 +134,7 @@ class Run(_Response):
     closed_at: datetime | None
 
 
-class Step(_Response):
+class Step(Answer):
     """A step of a run."""
 
     step_id: str
@@ -156,7 +155,7 @@ class RunDetail(Run):
     steps: list[Step]
 
 
-class Job(_Response):
+class Job(Answer):
     """A job in a list."""
 
     id: UUID
@@ -181,7 +180,7 @@ class Job(_Response):
     completed_at: datetime | None
 
 
-class Attempt(_Response):
+class Attempt(Answer):
     """One claim of a job and how it ended."""
 
     attempt: int
@@ -196,7 +195,7 @@ class Attempt(_Response):
     tool_version: str | None
 
 
-class JobError(_Response):
+class JobError(Answer):
     """An error of a job; the same one again counts up."""
 
     attempt: int
@@ -216,81 +215,7 @@ class JobDetail(Job):
     errors: list[JobError]
 
 
-class _Seen(_Response):
-    id: UUID
-    run_id: UUID | None = Field(description="the run that saw it first; null when that run is gone")
-    first_seen: datetime
-    last_seen: datetime
-
-
-class Asset(_Seen):
-    """A name or address of a target."""
-
-    target_id: UUID
-    value: str
-    is_primary: bool
-    enabled: bool
-    records: dict[str, object]
-    addresses: list[IPv4Address | IPv6Address]
-    created_at: datetime
-    gone_at: datetime | None
-
-
-class _OfAsset(_Seen):
-    asset_id: UUID
-    target_id: UUID
-    host: str
-
-
-class Service(_OfAsset):
-    """An open port of an asset and what answers there."""
-
-    port: int
-    protocol: str
-    address: IPv4Address | IPv6Address | None
-    banner: str | None
-    is_tls: bool | None
-    scheme: str | None
-    url: str | None
-    status: int | None
-    title: str | None
-    server: str | None
-    tls: dict[str, object] | None
-    technologies: list[str]
-    web_seen_at: datetime | None
-    closed_at: datetime | None
-
-
-class Url(_OfAsset):
-    """A URL that was found."""
-
-    service_id: UUID | None
-    url: str
-    status: int | None
-    content_type: str | None
-    source: str | None
-    gone_at: datetime | None
-
-
-class Finding(_OfAsset):
-    """Something that is wrong, and where."""
-
-    service_id: UUID | None
-    tool_id: str | None
-    check_id: str
-    name: str
-    severity: Severity
-    url: str | None
-    description: str | None
-    evidence: str | None
-    remediation: str | None
-    reference_urls: list[str]
-    cwe: list[str]
-    status: FindingStatus
-    resolved_at: datetime | None
-
-
-class Worker(_Response):
+class Worker(Answer):
     """A scan worker."""
 
     id: UUID
@@ -305,7 +230,7 @@ class Worker(_Response):
     left_at: datetime | None
 
 
-class Health(_Response):
+class Health(Answer):
     """Whether the process lives, or may be given requests."""
 
     status: Literal["ok", "unavailable"]

@@ -7,7 +7,8 @@ from fastapi import APIRouter, Query
 from pydantic import Field
 
 from api.deps import PageQuery, ReadInventory
-from api.schemas import Asset, Finding, FindingStatus, PageOf, Service, Severity, Url
+from api.inventory_schemas import Asset, Finding, FindingStatus, Service, Severity, Url
+from api.schemas import PageOf
 from runlane.db.inventory_queries import (
     InventoryFilter,
     list_assets,

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Final, Self, cast
 from urllib.parse import urlsplit
@@ -45,11 +46,11 @@ class ApiClient:
 
     def get(self, path: str, query: Query | None = None) -> Json:
         """Reads one thing or one page."""
-        return self._call("GET", path, query=query)
+        return self._call(_Call("GET", path, query=query))
 
     def post(self, path: str, body: Json | None = None, *, once: bool = False) -> Json:
         """Changes something. `once` sends an Idempotency-Key, so that a lost answer is asked for again."""
-        return self._call("POST", path, body=body, once=once)
+        return self._call(_Call("POST", path, body=body, is_once=once))
 
     def items(self, path: str, query: Query | None = None, limit: int | None = None) -> Iterator[Json]:
         """Yields the rows of a list, page by page, up to `limit`."""
@@ -83,31 +84,38 @@ class ApiClient:
             raise CommandError(message, ExitCode.USAGE)
         raise CommandError(f"nothing of that id: {text}", ExitCode.NOT_FOUND)
 
-    def _call(
-        self,
-        method: str,
-        path: str,
-        *,
-        query: Query | None = None,
-        body: Json | None = None,
-        once: bool = False,
-    ) -> Json:
-        headers = {"Idempotency-Key": str(uuid4())} if once else {}
-        pauses = list(_RETRIES_S) if once or method == "GET" else []
+    def _call(self, call: "_Call") -> Json:
+        pauses = list(_RETRIES_S) if call.is_once or call.method == "GET" else []
         while True:
-            failure = CommandError("the API does not answer", ExitCode.UNREACHABLE, hint="runlane doctor")
-            try:
-                response = self._client.request(method, path, params=query, json=body, headers=headers)
-                if response.is_success:
-                    return cast(Json, response.json())
-                failure = _failure(response)
-            except httpx2.TransportError as error:
-                failure.message = f"{self._client.base_url} does not answer: {error}"
-                failure.__cause__ = error
+            failure = self._try(call)
+            if not isinstance(failure, CommandError):
+                return failure
             is_passing = failure.exit_code is ExitCode.UNREACHABLE or failure.code == "idempotency.in_flight"
             if not is_passing or not pauses:
                 raise failure
             time.sleep(pauses.pop(0))
+
+    def _try(self, call: "_Call") -> Json | CommandError:
+        headers = {"Idempotency-Key": call.key} if call.is_once else {}
+        try:
+            response = self._client.request(
+                call.method, call.path, params=call.query, json=call.body, headers=headers
+            )
+        except httpx2.TransportError as error:
+            message = f"{self._client.base_url} does not answer: {error}"
+            return CommandError(message, ExitCode.UNREACHABLE, hint="runlane doctor")
+        return cast(Json, response.json()) if response.is_success else _failure(response)
+
+
+@dataclass(frozen=True, slots=True)
+class _Call:
+    method: str
+    path: str
+    query: Query | None = None
+    body: Json | None = None
+    is_once: bool = False
+    key: str = field(default_factory=lambda: str(uuid4()))
+    """The same for every try of a call that is to be done once."""
 
 
 def _failure(response: httpx2.Response) -> CommandError:

@@ -6,7 +6,7 @@ from typing import Annotated, Final
 
 import typer
 
-from runlane.cli.lists import print_list
+from runlane.cli.lists import Listing, print_list
 from runlane.cli.options import JsonFlag, Limit, Sort
 from runlane.cli.output import Column
 from runlane.cli.processes import worker_app
@@ -75,18 +75,18 @@ def list_findings(
     query = _of_target(target)
     if severity:
         query["severity"] = severity
-    print_list("/v1/findings", _FINDINGS, limit=limit, sort=sort, as_json=as_json, query=query)
+    print_list(Listing("/v1/findings", _FINDINGS, limit, sort, as_json), query)
 
 
 @worker_app.command("list")
 def list_workers(limit: Limit = 50, sort: Sort = None, as_json: JsonFlag = False) -> None:
     """List the workspace's scan workers."""
-    print_list("/v1/workers", _WORKERS, limit=limit, sort=sort, as_json=as_json)
+    print_list(Listing("/v1/workers", _WORKERS, limit, sort, as_json))
 
 
 def _command(what: _List) -> Callable[..., None]:
     def index(target: Target = None, limit: Limit = 50, sort: Sort = None, as_json: JsonFlag = False) -> None:
-        print_list(what.path, what.columns, limit=limit, sort=sort, as_json=as_json, query=_of_target(target))
+        print_list(Listing(what.path, what.columns, limit, sort, as_json), _of_target(target))
 
     return index
 

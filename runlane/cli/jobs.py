@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
-from runlane.cli.lists import print_list
+from runlane.cli.lists import Listing, print_list
 from runlane.cli.options import JsonFlag, Limit, Sort
 from runlane.cli.output import Column, print_fields, print_json, print_rows
 from runlane.cli.profile import open_client
@@ -50,7 +50,7 @@ def index(
     if run is not None:
         with open_client() as client:
             query["run"] = client.resolve("/v1/runs", run)
-    print_list(PATH, COLUMNS, limit=limit, sort=sort, as_json=as_json, query=query)
+    print_list(Listing(PATH, COLUMNS, limit, sort, as_json), query)
 
 
 @app.command("show")

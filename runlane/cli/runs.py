@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, cast
 import typer
 
 from runlane.cli.errors import CommandError, ExitCode
-from runlane.cli.lists import print_list
+from runlane.cli.lists import Listing, print_list
 from runlane.cli.options import JsonFlag, Limit, Sort
 from runlane.cli.output import Column, note, print_fields, print_json, print_rows
 from runlane.cli.profile import open_client
@@ -105,7 +105,7 @@ def index(
 ) -> None:
     """List runs, the newest first."""
     query = {"status": status} if status else None
-    print_list(PATH, COLUMNS, limit=limit, sort=sort, as_json=as_json, query=query)
+    print_list(Listing(PATH, COLUMNS, limit, sort, as_json), query)
 
 
 @app.command("cancel")

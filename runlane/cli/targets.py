@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from runlane.cli.lists import print_list
+from runlane.cli.lists import Listing, print_list
 from runlane.cli.options import JsonFlag, Limit, Sort
 from runlane.cli.output import Column, note, print_fields, print_json
 from runlane.cli.profile import open_client
@@ -35,7 +35,7 @@ def add(
 @app.command("list")
 def index(limit: Limit = 50, sort: Sort = None, as_json: JsonFlag = False) -> None:
     """List targets."""
-    print_list("/v1/targets", COLUMNS, limit=limit, sort=sort, as_json=as_json)
+    print_list(Listing("/v1/targets", COLUMNS, limit, sort, as_json))
 
 
 @app.command("show")
