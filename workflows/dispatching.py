@@ -31,6 +31,9 @@ SETTLE_BATCHES: Final = 16
 SETTLE_JOBS: Final = 500
 """Jobs of one settle, unless a single batch has more."""
 
+LOCKED_LOOK_S: Final = 1.0
+"""Due jobs that were not taken though there was room are locked by somebody: look again after this."""
+
 _DRAINED: Final = frozenset({"WorkerShutdown", "WorkerDraining"})
 
 
@@ -204,6 +207,8 @@ class Dispatcher:
     async def wait(self, work: Sequence[WorkView], summary: str) -> None:
         """Waits until something changed or the next back-off of these steps is over."""
         dues = [item.next_due_s for item in work if item.next_due_s is not None]
+        if self.is_idle and self.budget_left > 0 and any(item.has_more for item in work):
+            dues.append(LOCKED_LOOK_S)
         timeout = max(0.05, min(dues)) if dues else None
         try:
             await workflow.wait_condition(lambda: self.changed, timeout=timeout, timeout_summary=summary)

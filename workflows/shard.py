@@ -70,8 +70,8 @@ class StepShard:
         if work.is_closed or self._is_closed:
             self._is_closed = True
             return True
-        has_more = any(step.has_more for step in work.steps) and self._dispatcher.budget_left > 0
-        if self._dispatcher.is_idle and not has_more:
+        if self._dispatcher.is_idle:
+            # Nothing was due, the budget is used, or others hold the locks of what is: they take it.
             return True
         await self._dispatcher.wait([], summary="")
         return False
