@@ -3,7 +3,9 @@
 Fences: `jobs.attempt` grows with every claim and is never reset; `jobs.dispatch_id` names the one activity that
 may claim the row; `jobs.failures` counts what is charged to the retry budget. A terminal row has `completed_at`,
 a running one has an owner. Only live rows are indexed for the claim: its cost does not grow with what is
-finished.
+finished. These indexes say `completed_at IS NULL` and not which states are live: a statement that goes by id
+and guards its state must not match them, or the planner walks a small index full of dead entries instead of
+the primary key.
 """
 
 from migrations.sql import execute
@@ -74,9 +76,9 @@ COMMENT ON COLUMN jobs.free_attempts IS 'attempts that ended without blame (lost
 CREATE INDEX jobs_dispatchable ON jobs (run_id, step_id, priority, created_at, id)
   WHERE status = 'pending' AND dispatch_id IS NULL;
 CREATE INDEX jobs_dispatched ON jobs (dispatch_id)
-  WHERE status IN ('pending', 'in_progress') AND dispatch_id IS NOT NULL;
-CREATE INDEX jobs_live ON jobs (run_id, step_id) WHERE status IN ('pending', 'in_progress');
-CREATE INDEX jobs_worker ON jobs (worker_id) WHERE status = 'in_progress';
+  WHERE completed_at IS NULL AND dispatch_id IS NOT NULL;
+CREATE INDEX jobs_live ON jobs (run_id, step_id) WHERE completed_at IS NULL;
+CREATE INDEX jobs_worker ON jobs (worker_id) WHERE completed_at IS NULL AND worker_id IS NOT NULL;
 CREATE INDEX jobs_retryable ON jobs (completed_at) WHERE status = 'failed' AND retryable;
 
 CREATE TABLE job_results (
@@ -133,7 +135,6 @@ CREATE TABLE job_attempts (
 COMMENT ON COLUMN job_attempts.claim_key IS 'identity of the claiming activity task: the same key gets the same answer';
 COMMENT ON COLUMN job_attempts.observed_at IS 'the moment that the result speaks of: when the claim was made';
 CREATE INDEX job_attempts_claim ON job_attempts (dispatch_id, claim_key);
-CREATE INDEX job_attempts_open ON job_attempts (worker_id) WHERE ended_at IS NULL;
 CREATE INDEX job_attempts_result ON job_attempts (result_id) WHERE result_id IS NOT NULL;
 
 CREATE TABLE job_error_logs (

@@ -26,7 +26,10 @@ SELECT id, name, kind, status, closed_at FROM job_histories WHERE workspace_id =
 
 _JOBS = f"""
 WITH doomed AS (
-  SELECT id, status AS was FROM jobs WHERE run_id = $1 AND {job_may(JobVerb.CANCEL)} ORDER BY id FOR UPDATE
+  SELECT id, status AS was FROM jobs
+  WHERE run_id = $1 AND completed_at IS NULL AND {job_may(JobVerb.CANCEL)}
+  ORDER BY id
+  FOR UPDATE
 )
 UPDATE jobs
 SET status = '{JOBS.target_of(JobVerb.CANCEL)}', completed_at = clock_timestamp(), reason = $2, cause = $3

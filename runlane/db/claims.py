@@ -65,7 +65,7 @@ WITH eligible AS (
   JOIN workers w ON w.id = $2 AND w.incarnation = $3 AND w.status = 'online' AND w.deleted_at IS NULL
   JOIN workspaces ws ON ws.id = j.workspace_id
   JOIN tools t ON t.id = j.tool_id
-  WHERE j.dispatch_id = $1 AND {job_may(JobVerb.CLAIM, "j")}
+  WHERE j.dispatch_id = $1 AND j.completed_at IS NULL AND {job_may(JobVerb.CLAIM, "j")}
     AND {_TOOL_SET}
     AND {_WORKSPACE}
     AND {_NETWORK}
@@ -98,7 +98,8 @@ ORDER BY j.priority, j.created_at, j.id
 """
 
 _GIVE_UP_REST = """
-UPDATE jobs SET dispatch_id = NULL WHERE dispatch_id = $1 AND status = 'pending'
+UPDATE jobs SET dispatch_id = NULL
+WHERE dispatch_id = $1 AND completed_at IS NULL AND status = 'pending'
 """
 
 _CONTEXT = """

@@ -33,7 +33,7 @@ _OF_WORKER = """
 SELECT DISTINCT d.workflow_id
 FROM jobs j
 JOIN dispatches d ON d.id = j.dispatch_id
-WHERE j.worker_id = $1 AND j.status = 'in_progress'
+WHERE j.worker_id = $1 AND j.completed_at IS NULL AND j.status = 'in_progress'
 """
 
 _OF_RUN = """

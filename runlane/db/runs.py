@@ -66,7 +66,8 @@ UPDATE run_shards SET nudged_at = NULL WHERE workflow_id = $1 AND nudged_at IS N
 """
 
 _FREE_PENDING = """
-UPDATE jobs SET dispatch_id = NULL WHERE run_id = $1 AND status = 'pending' AND dispatch_id IS NOT NULL
+UPDATE jobs SET dispatch_id = NULL
+WHERE run_id = $1 AND completed_at IS NULL AND status = 'pending' AND dispatch_id IS NOT NULL
 """
 
 _CLOSE_DISPATCHES = """
@@ -78,7 +79,8 @@ UPDATE run_shards SET closed_at = clock_timestamp() WHERE run_id = $1 AND closed
 """
 
 _IN_PROGRESS = """
-SELECT DISTINCT dispatch_id FROM jobs WHERE run_id = $1 AND status = 'in_progress'
+SELECT DISTINCT dispatch_id FROM jobs
+WHERE run_id = $1 AND completed_at IS NULL AND status = 'in_progress'
 """
 
 _ABANDONED = """
@@ -87,12 +89,12 @@ FROM jobs j
 JOIN dispatches d ON d.id = j.dispatch_id AND d.workflow_id = $2
 JOIN job_attempts a ON a.job_id = j.id AND a.attempt = j.attempt
 JOIN workers w ON w.id = j.worker_id
-WHERE j.run_id = $1 AND j.status = 'in_progress'
+WHERE j.run_id = $1 AND j.completed_at IS NULL AND j.status = 'in_progress'
   AND (w.status IN ('offline', 'revoked') OR w.incarnation IS DISTINCT FROM a.incarnation)
 """
 
 _COUNTS = """
-SELECT count(*) AS total, count(*) FILTER (WHERE status IN ('pending', 'in_progress')) AS live,
+SELECT count(*) AS total, count(*) FILTER (WHERE completed_at IS NULL) AS live,
        count(*) FILTER (WHERE status = 'failed') AS failed
 FROM jobs WHERE run_id = $1 AND step_id = $2
 """
@@ -118,14 +120,14 @@ WHERE run_id = $1 AND step_id = ANY($2::text[]) AND {step_may(StepVerb.SKIP)}
 _SKIP_JOBS = f"""
 UPDATE jobs SET status = '{JOBS.target_of(JobVerb.SKIP)}', completed_at = clock_timestamp(),
   reason = 'upstream_failed', dispatch_id = NULL
-WHERE run_id = $1 AND step_id = ANY($2::text[]) AND {job_may(JobVerb.SKIP)}
+WHERE run_id = $1 AND step_id = ANY($2::text[]) AND completed_at IS NULL AND {job_may(JobVerb.SKIP)}
 RETURNING id, workspace_id, step_id, tool_id, attempt
 """
 
 _CLOSE_RUN = f"""
 UPDATE job_histories SET status = $2, closed_at = clock_timestamp(), blocked_reason = NULL
 WHERE id = $1 AND {run_may(RunVerb.COMPLETE)}
-  AND NOT EXISTS (SELECT 1 FROM jobs WHERE run_id = $1 AND status IN ('pending', 'in_progress'))
+  AND NOT EXISTS (SELECT 1 FROM jobs WHERE run_id = $1 AND completed_at IS NULL)
 RETURNING workspace_id, name, kind
 """
 

@@ -95,7 +95,7 @@ SELECT j.id AS job_id, j.attempt, j.workspace_id, j.run_id, j.step_id, j.tool_id
        a.coverage, a.result_id
 FROM jobs j
 JOIN job_attempts a ON a.job_id = j.id AND a.attempt = j.attempt
-WHERE j.dispatch_id = ANY($1::uuid[]) AND j.status = 'in_progress'
+WHERE j.dispatch_id = ANY($1::uuid[]) AND j.completed_at IS NULL AND j.status = 'in_progress'
 ORDER BY j.id
 """
 
@@ -159,7 +159,7 @@ _KEEP_RESULTS = "UPDATE job_results SET kept = true WHERE id = ANY($1::uuid[])"
 
 _FREE_REST = """
 UPDATE jobs SET dispatch_id = NULL, alone = alone OR $2
-WHERE dispatch_id = ANY($1::uuid[]) AND status = 'pending'
+WHERE dispatch_id = ANY($1::uuid[]) AND completed_at IS NULL AND status = 'pending'
 """
 
 _CLOSE = """

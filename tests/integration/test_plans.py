@@ -1,0 +1,84 @@
+"""The hot statements use the indexes that they name, whatever the tables hold."""
+
+import re
+from uuid import UUID, uuid4
+
+import pytest
+
+from runlane.db import claims, dispatch, settle, staging
+from runlane.db.pool import Pool
+from runlane.definitions import parse_definition
+
+pytestmark = pytest.mark.breaks_invariants  # rows are written without their events
+
+
+async def plan(pool: Pool, sql: str, *args: object) -> str:
+    """The plan that is used once statistics say that finished rows outnumber live ones by far."""
+    async with pool.acquire() as conn, conn.transaction():
+        await conn.execute("SET LOCAL plan_cache_mode = force_generic_plan")
+        rows = await conn.fetch(f"EXPLAIN (COSTS OFF) {sql}", *args)
+    return "\n".join(row[0] for row in rows)
+
+
+@pytest.fixture
+async def many_finished(pool: Pool, workspace_id: UUID) -> UUID:
+    """A run with 20,000 finished jobs and 10,000 that wait."""
+    definition = parse_definition({"name": "n", "jobs": {"a": {"run": "noop"}}}).as_json()
+    run_id = await pool.fetchval(
+        "INSERT INTO job_histories (workspace_id, name, definition) VALUES ($1, 'n', $2) RETURNING id",
+        workspace_id,
+        definition,
+    )
+    await pool.execute(
+        """INSERT INTO run_steps (workspace_id, run_id, step_id, position, name, tool_id)
+           VALUES ($1, $2, 'a', 0, 'a', 'noop')""",
+        workspace_id,
+        run_id,
+    )
+    await pool.execute(
+        """INSERT INTO jobs (workspace_id, run_id, step_id, tool_id, toolset, category, subject_id, spec,
+                             status, completed_at)
+           SELECT $1, $2, 'a', 'noop', 'probe', 'bench', gen_random_uuid(), '{}',
+                  CASE WHEN n > 10000 THEN 'completed' ELSE 'pending' END,
+                  CASE WHEN n > 10000 THEN clock_timestamp() END
+           FROM generate_series(1, 30000) n""",
+        workspace_id,
+        run_id,
+    )
+    await pool.execute("VACUUM ANALYZE jobs")
+    return run_id
+
+
+async def test_taking_due_jobs_reads_only_those_that_can_be_dispatched(
+    pool: Pool, many_finished: UUID
+) -> None:
+    found = await plan(pool, dispatch._TAKE, many_finished, "a", 100)
+
+    assert "jobs_dispatchable" in found
+    assert "Seq Scan" not in found
+
+
+async def test_claim_reads_only_rows_of_its_dispatch(pool: Pool, many_finished: UUID) -> None:
+    found = await plan(pool, claims._CLAIM, uuid4(), uuid4(), uuid4(), 100, "key")
+
+    assert "jobs_dispatched" in found
+    assert "Seq Scan on jobs" not in found
+
+
+async def test_looking_for_live_jobs_does_not_read_finished_ones(pool: Pool, many_finished: UUID) -> None:
+    found = await plan(pool, dispatch._LIVE, many_finished, "a")
+
+    assert "Seq Scan on jobs" not in found
+    assert re.search(r"jobs_(live|dispatchable)", found)
+
+
+async def test_writes_by_id_go_by_the_primary_key_when_nothing_was_in_progress_at_the_last_analyze(
+    pool: Pool, many_finished: UUID
+) -> None:
+    """The planner then believes that live rows are few and likes any index that holds only those."""
+    verdicts = await plan(pool, settle._WRITE_JOBS, *([] for _ in range(10)))
+    stage = await plan(pool, staging._STAGE, uuid4(), uuid4(), uuid4(), None, *([] for _ in range(9)))
+
+    assert "jobs_pkey" in verdicts
+    assert "jobs_pkey" in stage
+    assert "Seq Scan" not in verdicts + stage
