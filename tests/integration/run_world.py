@@ -18,7 +18,6 @@ from lanes.commands import relay_once
 from runlane import names
 from runlane.db.cancel import CancelResult, cancel_run
 from runlane.db.claims import ClaimedJob
-from runlane.db.invariants import Violation, check
 from runlane.db.nudges import nudge, nudge_for_worker
 from runlane.db.pool import Pool
 from runlane.db.starting import StartRun, start_run, write_start
@@ -50,12 +49,6 @@ async def until(condition: Callable[[], Awaitable[object]], wait_s: float = WAIT
     async with asyncio.timeout(wait_s):
         while not await condition():  # noqa: ASYNC110  # the condition is in a server
             await asyncio.sleep(0.02)
-
-
-async def violations(pool: Pool) -> list[Violation]:
-    """Which of the promises that always hold is broken."""
-    async with pool.acquire() as conn:
-        return await check(conn, None, at_rest=False)
 
 
 class Gate:

@@ -1,7 +1,6 @@
 """Fences of a run's rows: what a superseded workflow, a repeated call or a stale worker may not do."""
 
 import asyncio
-from collections.abc import AsyncIterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from uuid import UUID, uuid4
@@ -23,7 +22,7 @@ from runlane.stack.supervisor import Stack
 from runlane.storage import Storage
 from runlane.worker import storage_config
 from tests.conftest import Database
-from tests.integration.run_world import RunWorld, graph, until, violations
+from tests.integration.run_world import RunWorld, graph, until
 from tests.integration.scan_host import Done, ScanHost, enrol
 
 NOW = datetime(2026, 12, 1, 10, 0, tzinfo=UTC)
@@ -34,11 +33,10 @@ SECOND = Owner("second", NOW + timedelta(seconds=1))
 @pytest_asyncio.fixture
 async def world(
     stack: Stack, database: Database, settings: Settings, pool: Pool, workspace_id: UUID
-) -> AsyncIterator[RunWorld]:
+) -> RunWorld:
     """A workspace without any process: the test makes each call itself."""
     client = await Client.connect(stack.urls.temporal_address)
-    yield RunWorld(pool, database.owner, client, Storage(storage_config(settings)), workspace_id)
-    assert await violations(pool) == []
+    return RunWorld(pool, database.owner, client, Storage(storage_config(settings)), workspace_id)
 
 
 async def adopt(world: RunWorld, run_id: UUID, owner: Owner) -> list[UUID]:
