@@ -108,12 +108,12 @@ class ResultActivities:
             await settle.write(conn, decisions)
             await outbox.insert(conn, [*merge.envelopes, *events_of(decisions, datetime.now(UTC))])
             again = {attempt.dispatch_id for attempt in merge.failed}
-            late = _late(attempts, locked) - again
+            late = _staged_late(attempts, locked) - again
             for is_lost in (False, True):
                 ended = [i for i, e in endings.items() if (e is Ending.LOST) is is_lost]
                 closed = [i for i in ended if i not in again | late]
                 if closed:
-                    await settle.close(conn, closed, is_lost=is_lost)
+                    late |= await settle.close(conn, closed, is_lost=is_lost)
             keys = await settle.discard_results(conn, [body.result_id for body in bodies], list(endings))
         await self._storage.discard(keys)
         return _result(endings, again, late, merge, len(decisions))
@@ -150,7 +150,7 @@ def _split(body: bytes) -> dict[tuple[UUID, int], list[object]]:
     return {(UUID(line["job"]), int(line["attempt"])): list(line["records"]) for line in lines}
 
 
-def _late(attempts: Sequence[Attempt], locked: Sequence[Attempt]) -> set[UUID]:
+def _staged_late(attempts: Sequence[Attempt], locked: Sequence[Attempt]) -> set[UUID]:
     """Dispatches with a member that was staged or cancelled between read and lock: they are settled again."""
     decided = {attempt.job_id for attempt in locked}
     return {a.dispatch_id for a in attempts if a.staged is None and a.job_id not in decided}

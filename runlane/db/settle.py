@@ -166,6 +166,11 @@ _CLOSE = """
 UPDATE dispatches SET closed_at = clock_timestamp() WHERE id = ANY($1::uuid[]) AND closed_at IS NULL
 """
 
+_CLAIMED_LATE = """
+SELECT DISTINCT dispatch_id FROM jobs
+WHERE dispatch_id = ANY($1::uuid[]) AND completed_at IS NULL AND status = 'in_progress'
+"""
+
 _DISCARD = """
 DELETE FROM job_results r
 WHERE r.id IN (
@@ -278,10 +283,16 @@ async def count_merge_failure(conn: Connection, attempts: Sequence[Attempt]) -> 
     await conn.execute(_COUNT_MERGE_FAILURE, [a.job_id for a in attempts], [a.attempt for a in attempts])
 
 
-async def close(conn: Connection, dispatch_ids: Sequence[UUID], *, is_lost: bool) -> None:
-    """Closes dispatches: members that nobody claimed are free to be dispatched anew, alone after a loss."""
+async def close(conn: Connection, dispatch_ids: Sequence[UUID], *, is_lost: bool) -> set[UUID]:
+    """Closes dispatches: members that nobody claimed are free to be dispatched anew, alone after a loss.
+
+    Returns those with members that were claimed after the attempts were read, by a worker that nobody waited
+    for any more: they are to be settled again. Later claims find nothing.
+    """
     await conn.execute(_FREE_REST, list(dispatch_ids), is_lost)
     await conn.execute(_CLOSE, list(dispatch_ids))
+    rows = await conn.fetch(_CLAIMED_LATE, list(dispatch_ids))
+    return {row["dispatch_id"] for row in rows}
 
 
 async def discard_results(
