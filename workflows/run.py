@@ -73,16 +73,16 @@ class RunWorkflow:
 
     @workflow.run
     async def run(self, request: RunInput) -> RunOutcome:
-        await self._load()
         self._settling = asyncio.create_task(self._dispatcher.settle_forever())
         try:
+            await self._load()
             while not self._is_closed:
                 await self._turn()
         except asyncio.CancelledError:
             await self._cancel_rows()
-            await self._dispatcher.stop()
+            await self._stop()
             raise
-        await self._dispatcher.stop()
+        await self._stop()
         self._show_status()
         return RunOutcome(request.run_id, self._status)
 
@@ -252,6 +252,18 @@ class RunWorkflow:
         await workflow.execute_local_activity_method(
             RunActivities.cancel_run, self._ref(), summary="cancelled in Temporal", **policies.ROWS
         )
+
+    async def _stop(self) -> None:
+        """Stops what runs and waits a while for it; shards see the closed run in its rows and stop theirs."""
+        await self._dispatcher.stop()
+        try:
+            await workflow.wait_condition(
+                lambda: not self._shards,
+                timeout=policies.CANCEL_WAIT,
+                timeout_summary="until shards have stopped",
+            )
+        except TimeoutError:
+            workflow.logger.warning("shards_still_stopping")
 
     def _set_status(self, step_id: str, status: StepStatus) -> None:
         self._steps[step_id] = replace(self._steps[step_id], status=status)
