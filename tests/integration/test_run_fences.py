@@ -7,7 +7,7 @@ from uuid import UUID, uuid4
 
 import pytest
 import pytest_asyncio
-from temporalio.client import Client
+from temporalio.client import Client, WorkflowFailureError
 
 from activities.results import EndedBatch, ResultActivities, SettleInput
 from runlane import names
@@ -207,3 +207,17 @@ async def test_member_staged_while_its_batch_is_settled_as_lost_is_settled_again
         silent.job_id: "lost",
     }
     assert f"app.{staged.spec['host']}" in await world.assets()
+
+
+async def test_run_cancelled_in_temporal_before_its_first_read_is_cancelled(
+    world: RunWorld,
+) -> None:
+    run_id = await world.start(graph(a=[]), count=2)
+    await world.handle(run_id).cancel()
+
+    async with world.workers():
+        with pytest.raises(WorkflowFailureError):
+            await world.end_of(run_id)
+
+    assert await world.value("SELECT status FROM job_histories") == "cancelled"
+    assert await world.count_jobs(run_id) == {"cancelled": 2}

@@ -8,8 +8,9 @@ from uuid import UUID
 
 import pytest
 import pytest_asyncio
-from temporalio.client import Client
+from temporalio.client import Client, WorkflowExecutionStatus
 
+from runlane import names
 from runlane.db.claims import ClaimedJob
 from runlane.db.pool import Pool
 from runlane.db.staging import Staged
@@ -224,6 +225,26 @@ async def test_result_staged_just_before_cancel_is_discarded(world: RunWorld, in
 
     assert status == "cancelled"
     assert await world.assets() == ["h1.lab.test"]
+    assert await world.staged() == (0, 0)
+
+
+@BOTH_FORMS
+async def test_shard_of_a_cancelled_run_stops_its_batches_before_the_run_ends(
+    world: RunWorld, in_bucket: bool
+) -> None:
+    small = replace(world, limits=Limits(budget=1, window=1, open_shards=1))
+    gate = Gate()
+    async with world.host(gate.tool, in_bucket=in_bucket) as host:
+        run_id = await small.start(graph("dnsprobe", a=[]), count=2)
+        await world.until("SELECT count(*) = 2 FROM jobs WHERE status = 'in_progress'")
+        shard_batch, shard_job = UUID(host.batches[1].dispatch_id), host.jobs[1]
+        await host.stage(await host.delivery(shard_batch, [(shard_job, APP)]))
+        await world.cancel(run_id)
+        status = await world.end_of(run_id)
+
+    assert status == "cancelled"
+    shard = await world.temporal.get_workflow_handle(names.shard_workflow_id(run_id, "a", 0)).describe()
+    assert shard.status is WorkflowExecutionStatus.COMPLETED
     assert await world.staged() == (0, 0)
 
 
