@@ -55,24 +55,10 @@ async def open_resources(settings: Settings) -> AsyncIterator[Resources]:
         temporal = await Client.connect(
             settings.temporal_address, namespace=settings.temporal_namespace, lazy=True
         )
-        starter = Starter(temporal, pool, _limits(settings))
+        starter = Starter(temporal, pool, Limits(**settings.dispatch_limits))
         stack.push_async_callback(starter.close)
         control = ControlHub(pool, grace_s=settings.worker_grace_s)
         await control.start()
         stack.push_async_callback(control.close)
-        storage = Storage(_storage_config(settings))
+        storage = Storage(StorageConfig(**settings.bucket))
         yield Resources(settings, engine, pool, storage, temporal, starter, control, pepper)
-
-
-def _limits(settings: Settings) -> Limits:
-    return Limits(**settings.dispatch_limits)
-
-
-def _storage_config(settings: Settings) -> StorageConfig:
-    return StorageConfig(
-        endpoint=settings.s3_endpoint,
-        access_key=settings.s3_access_key.get_secret_value(),
-        secret_key=settings.s3_secret_key.get_secret_value(),
-        region=settings.s3_region,
-        public_url=settings.s3_public_url,
-    )

@@ -103,6 +103,17 @@ class Settings(BaseSettings):
         }
 
     @property
+    def bucket(self) -> dict[str, str]:
+        """Where the bucket is and who we are there, by the names of `runlane.storage.StorageConfig`."""
+        return {
+            "endpoint": self.s3_endpoint,
+            "access_key": self.s3_access_key.get_secret_value(),
+            "secret_key": self.s3_secret_key.get_secret_value(),
+            "region": self.s3_region,
+            "public_url": self.s3_public_url,
+        }
+
+    @property
     def worker_slots(self) -> dict[str, int]:
         """Slots by tool set, from `worker_toolsets`."""
         pairs = (part.partition("=") for part in self.worker_toolsets.split(",") if part.strip())

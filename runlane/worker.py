@@ -86,22 +86,11 @@ async def run_results(settings: Settings, stop: asyncio.Event) -> None:
     worker = Worker(
         client,
         task_queue=names.RESULT_QUEUE,
-        activities=[ResultActivities(pool, Storage(storage_config(settings))).settle_batches],
+        activities=[ResultActivities(pool, Storage(StorageConfig(**settings.bucket))).settle_batches],
         max_concurrent_activities=RESULT_SLOTS,
         graceful_shutdown_timeout=GRACE,
     )
     await _serve(worker, pool, stop, "results")
-
-
-def storage_config(settings: Settings) -> StorageConfig:
-    """Where the bucket is, from settings."""
-    return StorageConfig(
-        endpoint=settings.s3_endpoint,
-        access_key=settings.s3_access_key.get_secret_value(),
-        secret_key=settings.s3_secret_key.get_secret_value(),
-        region=settings.s3_region,
-        public_url=settings.s3_public_url,
-    )
 
 
 async def _serve(worker: Worker, pool: Pool, stop: asyncio.Event, name: str) -> None:

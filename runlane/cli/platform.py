@@ -1,7 +1,6 @@
 """The whole platform on one machine: servers, schema, a workspace with its keys, and every process."""
 
 import asyncio
-import os
 import sys
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -193,11 +192,3 @@ class _ApiProbe:
         if not response.is_success:
             raise Unavailable(f"{path} answers {response.status_code}")
         return cast(dict[str, object], response.json())
-
-
-def adopt_running_stack(state_dir: Path) -> None:
-    """Lets this process see the settings of the stack that runs in a folder, unless it has its own."""
-    from runlane.stack.supervisor import running_environment
-
-    for name, value in running_environment(state_dir).items():
-        os.environ.setdefault(name, value)

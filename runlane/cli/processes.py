@@ -74,9 +74,10 @@ def migrate(as_json: JsonFlag = False) -> None:
 
 
 async def migrate_database(settings: "Settings") -> None:
-    """Runs all missing migrations as the owner and writes the built-in tools; safe to repeat."""
+    """Runs all missing migrations as the owner, writes the built-in tools, makes the bucket; safe to repeat."""
     from runlane.db.migrate import seed_tools, upgrade
     from runlane.db.pool import open_pool
+    from runlane.storage import Storage, StorageConfig
 
     await upgrade(settings.database_url)
     pool = await open_pool(settings.database_system_url, size=1, name="runlane-migrate")
@@ -84,6 +85,8 @@ async def migrate_database(settings: "Settings") -> None:
         await seed_tools(pool)
     finally:
         await pool.close()
+    if settings.s3_endpoint:
+        await Storage(StorageConfig(**settings.bucket)).ensure_bucket()
 
 
 async def _run_scan(settings: "Settings", stop: asyncio.Event) -> None:

@@ -1,6 +1,7 @@
 """Addresses of a running stack, and the settings that carry them to a process."""
 
 import json
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -81,3 +82,9 @@ def running_environment(state_dir: Path) -> dict[str, str]:
     except (FileNotFoundError, PermissionError):
         return {}
     return {str(name): str(value) for name, value in values.items()}
+
+
+def adopt_running_stack(state_dir: Path) -> None:
+    """Lets this process see the settings of the stack that runs in a folder, unless it has its own."""
+    for name, value in running_environment(state_dir).items():
+        os.environ.setdefault(name, value)
