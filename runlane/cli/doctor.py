@@ -7,13 +7,13 @@ from typing import Final
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
-from runlane.cli.platform import adopt_running_stack
 from runlane.db.engine import DRIVER_ERRORS
 from runlane.db.invariants import INVARIANTS, check
 from runlane.db.pool import open_pool
 from runlane.settings import Settings
 from runlane.stack.doctor import run_checks
 from runlane.stack.findings import Check, Level
+from runlane.stack.urls import adopt_running_stack
 
 SIGNS: Final = {Level.OK: "✓", Level.WARN: "!", Level.FAIL: "✗"}
 

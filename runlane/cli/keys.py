@@ -77,8 +77,8 @@ def create_workspace(
 
 
 def _settings() -> "Settings":
-    from runlane.cli.platform import adopt_running_stack
     from runlane.settings import Settings
+    from runlane.stack.urls import adopt_running_stack
 
     adopt_running_stack(state_dir())
     return Settings.load()

@@ -74,7 +74,7 @@ def migrate(as_json: JsonFlag = False) -> None:
 
 
 async def migrate_database(settings: "Settings") -> None:
-    """Runs all missing migrations as the owner, writes the built-in tools, makes the bucket; safe to repeat."""
+    """Runs missing migrations as the owner, writes the built-in tools, makes the bucket; repeatable."""
     from runlane.db.migrate import seed_tools, upgrade
     from runlane.db.pool import open_pool
     from runlane.storage import Storage, StorageConfig
