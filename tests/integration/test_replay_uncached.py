@@ -12,8 +12,7 @@ from temporalio.client import Client
 from runlane.db.pool import Pool
 from runlane.settings import Settings
 from runlane.stack.supervisor import Stack
-from runlane.storage import Storage
-from runlane.worker import storage_config
+from runlane.storage import Storage, StorageConfig
 from tests.conftest import Database
 from tests.integration.run_world import RunWorld
 from tests.replay.shapes import SHAPES, Shape
@@ -24,7 +23,7 @@ async def test_run_ends_the_same_when_every_task_replays(
     shape: Shape, stack: Stack, database: Database, settings: Settings, pool: Pool, workspace_id: UUID
 ) -> None:
     client = await Client.connect(stack.urls.temporal_address)
-    storage = Storage(storage_config(settings))
+    storage = Storage(StorageConfig(**settings.bucket))
     world = RunWorld(pool, database.owner, client, storage, workspace_id, cached_workflows=0)
 
     played = await shape.play(world)

@@ -19,8 +19,7 @@ from runlane.db.staging import Staged, stage
 from runlane.errors import Conflict
 from runlane.settings import Settings
 from runlane.stack.supervisor import Stack
-from runlane.storage import Storage
-from runlane.worker import storage_config
+from runlane.storage import Storage, StorageConfig
 from tests.conftest import Database
 from tests.integration.run_world import RunWorld, graph, until
 from tests.integration.scan_host import Done, ScanHost, enrol
@@ -36,7 +35,7 @@ async def world(
 ) -> RunWorld:
     """A workspace without any process: the test makes each call itself."""
     client = await Client.connect(stack.urls.temporal_address)
-    return RunWorld(pool, database.owner, client, Storage(storage_config(settings)), workspace_id)
+    return RunWorld(pool, database.owner, client, Storage(StorageConfig(**settings.bucket)), workspace_id)
 
 
 async def adopt(world: RunWorld, run_id: UUID, owner: Owner) -> list[UUID]:

@@ -17,8 +17,8 @@ from runlane.db.staging import Staged
 from runlane.jobs import MAX_FAILURES, Outcome
 from runlane.settings import Settings
 from runlane.stack.supervisor import Stack
-from runlane.storage import Storage
-from runlane.worker import run_core, run_results, storage_config
+from runlane.storage import Storage, StorageConfig
+from runlane.worker import run_core, run_results
 from tests.conftest import Database
 from tests.integration.run_world import BEGUN_ANEW, DISCONNECTED, Gate, RunWorld, graph
 from tests.integration.scan_host import Done
@@ -33,7 +33,7 @@ async def world(
 ) -> AsyncIterator[RunWorld]:
     """A workspace whose runs are driven by core and result workers as they are deployed."""
     client = await Client.connect(stack.urls.temporal_address)
-    storage = Storage(storage_config(settings))
+    storage = Storage(StorageConfig(**settings.bucket))
     async with _processes(settings):
         yield RunWorld(pool, database.owner, client, storage, workspace_id)
 

@@ -13,8 +13,8 @@ from runlane.db.pool import Pool
 from runlane.db.starting import StartRun, start_run
 from runlane.definitions import parse_definition
 from runlane.settings import Settings
-from runlane.storage import Storage
-from runlane.worker import run_core, run_results, storage_config
+from runlane.storage import Storage, StorageConfig
+from runlane.worker import run_core, run_results
 from tests.integration.worker_world import World, until, world_of
 
 
@@ -71,7 +71,7 @@ async def scan(world: World, port: int) -> UUID:
 async def test_result_is_merged_from_where_the_setting_puts_it(
     settings: Settings, pool: Pool, tmp_path: Path, inline_bytes: int, is_object: bool
 ) -> None:
-    storage = Storage(storage_config(settings))
+    storage = Storage(StorageConfig(**settings.bucket))
     changed = settings.model_copy(update={"stage_inline_bytes": inline_bytes})
     async with AsyncExitStack() as running:
         world = await running.enter_async_context(world_of(changed, pool, tmp_path))

@@ -9,7 +9,6 @@ import json
 import os
 import sys
 import tempfile
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -21,8 +20,7 @@ from runlane.db.migrate import seed_tools, upgrade
 from runlane.db.pool import Pool, open_pool
 from runlane.settings import Settings
 from runlane.stack.supervisor import Stack
-from runlane.storage import Storage
-from runlane.worker import storage_config
+from runlane.storage import Storage, StorageConfig
 from tests.integration.run_world import RunWorld
 from tests.replay.shapes import SHAPES, Execution, Shape
 
@@ -75,28 +73,33 @@ def _without_traces(value: object) -> object:
     return value
 
 
-def _chosen(chosen: list[str]) -> Iterator[Shape]:
-    for shape in SHAPES:
-        is_missing = any(not (FOLDER / f"{name}.json").exists() for name in shape.histories)
-        if set(shape.histories) & set(chosen) or (not chosen and is_missing):
-            yield shape
+def chosen_shapes(names: list[str]) -> list[Shape]:
+    """Shapes with one of these names; without names, those that lack a stored history."""
+    missing = [name for shape in SHAPES for name in shape.histories if not (FOLDER / f"{name}.json").exists()]
+    return [shape for shape in SHAPES if set(shape.histories) & set(names or missing)]
 
 
-async def record(chosen: list[str]) -> None:
-    """Starts a stack of its own and records what is missing, or the histories of these names."""
+async def record(shapes: list[Shape]) -> None:
+    """Starts a stack of its own and records the histories of these shapes."""
+    # a developer's own servers are none to play on
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("RUNLANE_")}
     with tempfile.TemporaryDirectory() as folder:
-        async with Stack.open(Path(folder), os.environ, guarded=True) as stack:
+        async with Stack.open(Path(folder), environment, guarded=True) as stack:
             await upgrade(stack.urls.database_owner)
             values = {k.removeprefix("RUNLANE_").lower(): v for k, v in stack.environment().items()}
             settings = Settings.model_validate(values)
             pool = await open_pool(settings.database_system_url, size=8, name="recorder")
             await seed_tools(pool)
             client = await Client.connect(stack.urls.temporal_address, identity=IDENTITY)
-            recorder = Recorder(pool, stack.urls.database_owner, client, Storage(storage_config(settings)))
-            for shape in _chosen(chosen):
+            storage = Storage(StorageConfig(**settings.bucket))
+            recorder = Recorder(pool, stack.urls.database_owner, client, storage)
+            for shape in shapes:
                 await recorder.record(shape)
             await pool.close()
 
 
 if __name__ == "__main__":
-    asyncio.run(record(sys.argv[1:]))
+    if found := chosen_shapes(sys.argv[1:]):
+        asyncio.run(record(found))
+    else:
+        log.info("nothing_to_record", folder=FOLDER.name)
