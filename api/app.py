@@ -48,11 +48,6 @@ def _lifespan(settings: Settings) -> Callable[[FastAPI], AbstractAsyncContextMan
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         async with open_resources(settings) as resources:
             app.state.resources = resources
-            # By name for the worker endpoints, which know nothing of the rest.
-            app.state.settings = settings
-            app.state.system_pool = resources.system_pool
-            app.state.storage = resources.storage
-            app.state.control = resources.control
             yield
 
     return lifespan

@@ -7,7 +7,7 @@ import uvicorn
 from fastapi import FastAPI
 
 from api.app import create_app
-from api.control import ControlHub
+from api.resources import Resources
 from runlane.settings import Settings
 
 STOP_GRACE_S: Final = 5
@@ -42,6 +42,6 @@ class _Server(uvicorn.Server):
         self._app = app
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        control: ControlHub = self._app.state.control
-        control.begin_shutdown()
+        resources: Resources = self._app.state.resources
+        resources.control.begin_shutdown()
         await super().shutdown(sockets)

@@ -4,14 +4,8 @@ Nothing else in the repository spells one of these out, so a rename is one line 
 find both ends of a name.
 """
 
-from typing import Final, NewType
+from typing import Final
 from uuid import UUID, uuid5
-
-WorkspaceId = NewType("WorkspaceId", UUID)
-RunId = NewType("RunId", UUID)
-JobId = NewType("JobId", UUID)
-DispatchId = NewType("DispatchId", UUID)
-WorkerId = NewType("WorkerId", UUID)
 
 TEMPORAL_NAMESPACE: Final = "default"
 

@@ -46,7 +46,7 @@ async def join(request: Request) -> Response:
     async with resources.system_pool.acquire() as conn:
         if presented.startswith(workers.TOKEN_START):
             known = await workers.authenticate(conn, presented, resources.pepper)
-            return _joined(request, await _rejoin(conn, known, body.life, _hub(request)), None)
+            return _joined(request, await _rejoin(conn, known, body.life, resources.control), None)
         principal = await keys.authenticate(conn, presented, resources.pepper)
         principal.require(keys.Scope.WORKER_JOIN)
         async with conn.transaction():
@@ -104,7 +104,7 @@ async def stream(request: Request) -> StreamingResponse:
     resources = resources_of(request)
     async with resources.system_pool.acquire() as conn:
         worker = _current(request, await workers.authenticate(conn, _token(request), resources.pepper))
-    return StreamingResponse(_lines(_hub(request), worker), media_type="application/x-ndjson")
+    return StreamingResponse(_lines(resources.control, worker), media_type="application/x-ndjson")
 
 
 async def _lines(hub: ControlHub, worker: Worker) -> AsyncIterator[bytes]:
@@ -251,11 +251,6 @@ def _token(request: Request) -> str:
     if scheme.lower() != "bearer" or not token:
         raise Unauthenticated("send the token: Authorization: Bearer …", code="worker.token")
     return token
-
-
-def _hub(request: Request) -> ControlHub:
-    hub: ControlHub = request.app.state.control
-    return hub
 
 
 async def _read(request: Request, model: type[BodyT]) -> BodyT:

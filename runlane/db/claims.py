@@ -47,7 +47,6 @@ class ClaimAnswer:
     tool_id: str | None = None
     category: str | None = None
     run_id: UUID | None = None
-    workspace_id: UUID | None = None
     options: Mapping[str, object] = field(default_factory=dict)
     """Options of the tool for every job of the batch, and what the platform adds (`allow`, `timeout_s`)."""
     jobs: Sequence[ClaimedJob] = ()
@@ -153,7 +152,6 @@ def _answer(request: ClaimRequest, rows: Sequence[Record], context: Record) -> C
         tool_id=first["tool_id"],
         category=first["category"],
         run_id=first["run_id"],
-        workspace_id=first["workspace_id"],
         options=options,
         jobs=[ClaimedJob(row["id"], row["attempt"], row["spec"]) for row in rows],
     )

@@ -67,7 +67,6 @@ class Bus:
     """
 
     last_seq: int
-    epoch: int
     slowest: int | None
     oldest_unpublished: int | None
     has_more: bool
@@ -84,7 +83,7 @@ class Sequenced:
 _COLUMNS: Final = "bus_seq, event_id, type, workspace_id, subject, data, attributes, occurred_at"
 
 _BUS: Final = """
-SELECT last_seq, epoch,
+SELECT last_seq,
   (SELECT min(c.last_seq) FROM lane_checkpoints c
    WHERE c.live_at > clock_timestamp() - $1::interval) AS slowest,
   CASE WHEN published_seq < last_seq THEN published_seq + 1 END AS oldest_unpublished,

@@ -1,8 +1,6 @@
 """The tables that the API reads, for SQLAlchemy Core; a test compares them with the migrated schema."""
 
 from sqlalchemy import (
-    REAL,
-    BigInteger,
     Boolean,
     Column,
     DateTime,
@@ -14,7 +12,7 @@ from sqlalchemy import (
     Text,
     Uuid,
 )
-from sqlalchemy.dialects.postgresql import ARRAY, CIDR, INET, JSONB
+from sqlalchemy.dialects.postgresql import ARRAY, INET, JSONB
 
 metadata = MetaData()
 
@@ -58,19 +56,6 @@ def _texts(name: str, *, null: bool = False) -> Column[object]:
 def _hash(name: str) -> Column[object]:
     return Column(name, LargeBinary, nullable=False)
 
-
-workspaces = Table(
-    "workspaces",
-    metadata,
-    _id(),
-    _text("name"),
-    _flag("allow_shared"),
-    Column("allowed_networks", ARRAY(CIDR), nullable=False),
-    _integer("max_open_runs"),
-    Column("shared_slot_share", REAL, nullable=False),
-    _time("created_at"),
-    _time("deleted_at", null=True),
-)
 
 workers = Table(
     "workers",
@@ -342,20 +327,4 @@ job_error_logs = Table(
     _integer("times"),
     _time("created_at"),
     _time("last_at"),
-)
-
-outbox = Table(
-    "outbox",
-    metadata,
-    Column("id", BigInteger, nullable=False),
-    _time("created_at"),
-    _id("workspace_id"),
-    _id("event_id"),
-    _text("type"),
-    _text("subject"),
-    _json("attributes"),
-    _json("data"),
-    _time("occurred_at"),
-    Column("bus_seq", BigInteger),
-    _time("published_at", null=True),
 )

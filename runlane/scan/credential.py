@@ -1,7 +1,6 @@
 """The worker's credential: who it is, in a file that only its user can read."""
 
 import os
-import socket
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -53,8 +52,3 @@ def write_private(path: Path, content: bytes) -> None:
         file.flush()
         os.fsync(file.fileno())
     draft.replace(path)
-
-
-def host_name() -> str:
-    """Name of this host, for a worker that was given none."""
-    return socket.gethostname() or "scan-worker"

@@ -37,8 +37,6 @@ class Joined:
     token: str | None = field(repr=False)
     """Only at the enrolment; never shown again."""
     heartbeat_s: float
-    workspace_id: str | None
-    """None for a worker that all willing workspaces share."""
     queues: tuple[Queue, ...]
     temporal_address: str
     temporal_namespace: str
@@ -93,11 +91,6 @@ class Member:
     records: tuple[bytes, ...] = ()
     """Records as JSON texts, in order of appearance."""
 
-    @property
-    def size_bytes(self) -> int:
-        """Bytes of the records."""
-        return sum(map(len, self.records))
-
 
 @dataclass(frozen=True, slots=True)
 class StagedObject:
@@ -135,7 +128,6 @@ def read_joined(raw: Mapping[str, object]) -> Joined:
         worker_id=_text(raw, "worker_id"),
         token=_optional_text(raw, "token"),
         heartbeat_s=_number(raw, "heartbeat_s"),
-        workspace_id=_optional_text(raw, "workspace_id"),
         queues=queues,
         temporal_address=_text(temporal, "address"),
         temporal_namespace=_text(temporal, "namespace"),

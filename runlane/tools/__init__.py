@@ -19,7 +19,6 @@ from runlane.tools.vulnerabilities import FindingRecord
 
 __all__ = [
     "CATEGORIES",
-    "LARGE_STEP_JOBS",
     "TOOLS",
     "Category",
     "FansOut",
@@ -33,9 +32,6 @@ __all__ = [
 ]
 
 Record: TypeAlias = SubdomainRecord | PortRecord | HttpRecord | UrlRecord | FindingRecord
-
-LARGE_STEP_JOBS: Final = 5_000
-"""From this many jobs a step uses `Tool.large_max_batch`: throughput outweighs time to the first result."""
 
 SAMPLE_REASONS: Final = 5
 """Reasons of refused records that are kept with the attempt."""

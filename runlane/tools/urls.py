@@ -81,15 +81,6 @@ def parse_url(text: str) -> Url:
     return url
 
 
-def normalise_url(text: str) -> str:
-    """The one spelling of an absolute http(s) URL.
-
-    Raises:
-        MalformedUrl: see there.
-    """
-    return str(parse_url(text))
-
-
 def _normalise_percent(text: str, extra_safe: str = "") -> str:
     decoded = _TRIPLET.sub(_normalise_triplet, _STRAY_PERCENT.sub("%25", text))
     return quote(decoded, safe=_SAFE + extra_safe, errors="replace")

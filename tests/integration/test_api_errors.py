@@ -39,7 +39,7 @@ async def test_health_needs_no_key_and_tells_nothing(world: ApiWorld) -> None:
 
 
 async def test_ready_answers_503_while_the_database_is_away(world: ApiWorld) -> None:
-    world.app.state.system_pool.terminate()
+    world.app.state.resources.system_pool.terminate()
 
     async with world.anybody() as http:
         answer = await http.get("/readyz")
@@ -73,7 +73,7 @@ async def test_unexpected_error_says_nothing_of_the_inside(world: ApiWorld, call
 
 
 async def test_lost_database_is_503_with_retry_after(world: ApiWorld, caller: Caller) -> None:
-    world.app.state.system_pool.terminate()
+    world.app.state.resources.system_pool.terminate()
 
     answer = await caller.http.get("/v1/targets")
 

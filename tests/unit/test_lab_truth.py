@@ -11,7 +11,7 @@ from runlane.lab.model import Scenario
 from runlane.lab.network import parse_base
 from runlane.lab.scenario import FULL, SMALL, find_scenario
 from runlane.lab.truth import derive_manifest
-from runlane.tools.urls import normalise_url
+from runlane.tools.urls import parse_url
 
 FIRST_EPHEMERAL_PORT = 32768
 
@@ -78,7 +78,7 @@ def test_manifest_names_nothing_twice(scenario: Scenario) -> None:
 def test_urls_are_in_their_one_spelling(full: Manifest) -> None:
     places = [*(each.url for each in full.urls), *(each.url for each in full.findings)]
 
-    assert [each for each in places if normalise_url(each) != each] == []
+    assert [each for each in places if str(parse_url(each)) != each] == []
 
 
 def test_ports_are_fixed_and_outside_the_range_for_outgoing_connections(full: Manifest) -> None:
