@@ -24,7 +24,7 @@ async def plan(pool: Pool, sql: str, *args: object) -> str:
 async def many_finished(pool: Pool, workspace_id: UUID) -> UUID:
     """A run with 20,000 finished jobs and 10,000 that wait."""
     definition = parse_definition({"name": "n", "jobs": {"a": {"run": "noop"}}}).as_json()
-    run_id = await pool.fetchval(
+    run_id: UUID = await pool.fetchval(
         "INSERT INTO job_histories (workspace_id, name, definition) VALUES ($1, 'n', $2) RETURNING id",
         workspace_id,
         definition,

@@ -16,8 +16,7 @@ from runlane.db.settle import Ending
 from runlane.db.starting import StartRun, start_run
 from runlane.definitions import parse_definition
 from runlane.settings import Settings
-from runlane.storage import Storage
-from runlane.worker import storage_config
+from runlane.storage import Storage, StorageConfig
 from tests.integration.run_world import until
 from tests.integration.scan_host import enrol
 
@@ -56,7 +55,7 @@ async def test_job_claimed_while_its_batch_is_given_up_is_settled_again(
 ) -> None:
     host = await enrol(pool, workspace_id)
     dispatch_id = await dispatched(pool, workspace_id)
-    results = ResultActivities(pool, Storage(storage_config(settings)))
+    results = ResultActivities(pool, Storage(StorageConfig(**settings.bucket)))
     batch = EndedBatch(str(dispatch_id), Ending.LOST)
     request = ClaimRequest(dispatch_id, "key", host.worker_id, host.incarnation, 1)
 
