@@ -208,7 +208,8 @@ class _Merge:
         try:
             decisions += await self._merge_together(category, good)
         except (asyncpg.DataError, asyncpg.IntegrityConstraintViolationError, ValueError) as error:
-            log.warning("merge_failed_together", category=category, jobs=len(good), error=str(error)[:200])
+            reason = str(error).partition("\n")[0]  # what follows is the row: records belong in no log
+            log.warning("merge_failed_together", category=category, jobs=len(good), error=reason[:200])
             for attempt in good:
                 try:
                     decisions += await self._merge_together(category, [attempt])
