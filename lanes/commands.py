@@ -73,21 +73,31 @@ async def run_command_relay(settings: Settings, stop: asyncio.Event) -> None:
 
 
 async def _relay(pool: Pool, client: Client, limits: Limits, stop: asyncio.Event) -> None:
-    wake = asyncio.Event()
+    wake, deaf = asyncio.Event(), asyncio.Event()
 
     def on_notify(*_: object) -> None:
         wake.set()
 
+    def on_end(_conn: object) -> None:
+        deaf.set()
+        wake.set()
+
     async with pool.acquire() as listener:
+        listener.add_termination_listener(on_end)
         await listener.add_listener(COMMANDS_CHANNEL, on_notify)
         try:
             while not stop.is_set():
                 wake.clear()
                 relayed = await relay_once(pool, client, limits)
+                if deaf.is_set():
+                    # The pool mends itself unseen: without this every later command would wait for a poll.
+                    raise ConnectionResetError("the connection that hears of commands is gone")
                 if relayed.done == 0:
                     await _wait(wake, stop)
         finally:
-            await listener.remove_listener(COMMANDS_CHANNEL, on_notify)
+            if not deaf.is_set():
+                listener.remove_termination_listener(on_end)
+                await listener.remove_listener(COMMANDS_CHANNEL, on_notify)
 
 
 async def _wait(wake: asyncio.Event, stop: asyncio.Event) -> None:
