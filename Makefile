@@ -2,7 +2,7 @@
 #   make test ARGS="-k stack"
 ARGS ?=
 
-.PHONY: demo test check bench up down doctor setup lock
+.PHONY: demo test check bench up down doctor setup lock record-histories
 
-demo test check bench up down doctor setup lock:
+demo test check bench up down doctor setup lock record-histories:
 	@./dev $@ $(ARGS)

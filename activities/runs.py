@@ -129,6 +129,7 @@ class NextResult:
     is_closed: bool
     batches: list[BatchView] = field(default_factory=list)
     steps: list[WorkView] = field(default_factory=list)
+    is_superseded: bool = False
 
 
 @dataclass
@@ -255,6 +256,7 @@ class RunActivities:
             batches = await dispatch.next_batches(conn, call)
         return NextResult(
             is_closed=batches.is_closed,
+            is_superseded=batches.is_superseded,
             batches=[self._batch_view(item) for item in batches.dispatches],
             steps=[WorkView(s.step_id, s.is_live, s.has_more, s.next_due_s) for s in batches.steps],
         )

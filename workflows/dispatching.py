@@ -159,6 +159,13 @@ class Dispatcher:
                 flight.handle.cancel()
             self._end(dispatch_id, ending)
 
+    def forget(self) -> None:
+        """Drops every batch in hand without settling it: an adoption of the run starts from its rows."""
+        for flight in self._flights.values():
+            flight.handle.cancel()
+        self._flights.clear()
+        self._ended.clear()
+
     async def settle_forever(self) -> None:
         """Settles what has ended, group by group; runs beside the main loop until it is cancelled."""
         while True:

@@ -99,6 +99,12 @@ class RunWorkflow:
                 return
         has_unadmitted = await self._admit()
         work = await self._dispatcher.pump(self._running())
+        if work.is_superseded:
+            # this workflow was reset to an earlier point: it drives the run again, from the rows of now
+            self._dispatcher.forget()
+            self._shards.clear()
+            await self._load()
+            return
         if work.is_closed:
             self._nudged = True
             return

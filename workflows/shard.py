@@ -67,7 +67,7 @@ class StepShard:
         if self._nudged:
             await self._resync()
         work = await self._dispatcher.pump([self._request.step_id])
-        if work.is_closed or self._is_closed:
+        if work.is_closed or work.is_superseded or self._is_closed:
             self._is_closed = True
             return True
         if self._dispatcher.is_idle:

@@ -66,6 +66,8 @@ class Batches:
     """Answer of a call."""
 
     is_closed: bool
+    is_superseded: bool = False
+    """Another workflow has adopted the run since: this one takes no rows."""
     dispatches: list[Dispatch] = field(default_factory=list)
     steps: list[StepWork] = field(default_factory=list)
 
@@ -80,7 +82,7 @@ ORDER BY d.id
 
 _STEP = """
 SELECT s.tool_id, s.jobs_total, t.toolset, w.allow_shared,
-       h.closed_at IS NOT NULL OR h.owner IS DISTINCT FROM $3 AS is_closed,
+       h.closed_at IS NOT NULL AS is_closed, h.owner IS DISTINCT FROM $3 AS is_superseded,
        EXISTS (SELECT 1 FROM pauses p
                WHERE p.lifted_at IS NULL AND (p.workspace_id IS NULL OR p.workspace_id = s.workspace_id)
                  AND (p.run_id IS NULL OR p.run_id = s.run_id)
@@ -152,8 +154,8 @@ WHERE id = $1 AND closed_at IS NULL AND blocked_reason IS DISTINCT FROM $2
 async def next_batches(conn: Connection, call: NextBatches) -> Batches:
     """Takes due jobs, writes their dispatches and says what is left, in one transaction of the caller.
 
-    A workflow that does not own the run any more is told that it is closed; the key-share lock keeps an
-    adoption out until this transaction has ended.
+    A workflow that does not own the run any more is told so; the key-share lock keeps an adoption out until
+    this transaction has ended.
 
     Order: priority, then oldest first, inside each step. Uses the partial index `jobs_dispatchable`.
     """
@@ -165,6 +167,8 @@ async def next_batches(conn: Connection, call: NextBatches) -> Batches:
         step = await conn.fetchrow(_STEP, call.run_id, step_id, call.owner)
         if step is None or step["is_closed"]:
             return Batches(is_closed=True)
+        if step["is_superseded"]:
+            return Batches(is_closed=False, is_superseded=True)
         taker = _Taker(conn, call, step_id, step)
         wanted = 0 if repeated or step["is_paused"] else room
         taken = await taker.take(wanted)

@@ -5,10 +5,12 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
-from uuid import UUID
+from uuid import UUID, uuid4
 
 import asyncpg
+from temporalio.api.common.v1 import WorkflowExecution
 from temporalio.api.enums.v1 import EventType
+from temporalio.api.workflowservice.v1 import ResetWorkflowExecutionRequest
 from temporalio.client import Client, WorkflowHandle
 from temporalio.worker import Worker
 
@@ -168,6 +170,25 @@ class RunWorld:
         async with self.pool.acquire() as conn, conn.transaction():
             await write_start(conn, self.workspace_id, run_id)
         await self.relay()
+
+    async def reset(self, run_id: UUID) -> None:
+        """Resets the workflow of a run to the end of its first task, as an operator can in Temporal."""
+        history = await self.handle(run_id).fetch_history()
+        first = next(
+            event.event_id
+            for event in history.events
+            if event.event_type == EventType.EVENT_TYPE_WORKFLOW_TASK_COMPLETED
+        )
+        execution = WorkflowExecution(workflow_id=names.run_workflow_id(run_id))
+        await self.temporal.workflow_service.reset_workflow_execution(
+            ResetWorkflowExecutionRequest(
+                namespace=self.temporal.namespace,
+                workflow_execution=execution,
+                workflow_task_finish_event_id=first,
+                request_id=str(uuid4()),
+                reason="test",
+            )
+        )
 
     async def lose(self, host: ScanHost, change: str = DISCONNECTED) -> None:
         """Changes a worker's row so that it is lost, and tells the workflows that this concerns."""

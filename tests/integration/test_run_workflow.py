@@ -134,6 +134,22 @@ async def test_terminated_workflow_is_resumed_from_rows(world: RunWorld) -> None
     assert await world.count_jobs(run_id) == {"completed": 6}
 
 
+async def test_workflow_reset_in_temporal_drives_the_run_again_from_its_rows(world: RunWorld) -> None:
+    gate = Gate()
+    run_id = await world.start(graph(a=[], b=["a"]), count=3)
+
+    async with world.host(gate.tool):
+        await gate.entered()
+        await world.reset(run_id)
+        await world.until("SELECT EXISTS (SELECT FROM job_attempts WHERE outcome = 'released')")
+        gate.open()
+        status = await world.end_of(run_id)
+
+    assert status == "completed"
+    assert await world.count_jobs(run_id) == {"completed": 6}
+    assert len((await world.handle(run_id).fetch_history()).events) < 200
+
+
 async def test_failing_tool_is_retried_until_its_budget_is_spent(world: RunWorld) -> None:
     def tool(step_id: str, job: ClaimedJob) -> Done:
         return Done(Outcome.TOOL_FAILED, [{"seen": job.attempt}], error="exit status 1")

@@ -152,6 +152,19 @@ async def _resumed(world: RunWorld) -> Played:
     return _played(run_id, status, "run_resumed_after_termination")
 
 
+async def _reset(world: RunWorld) -> Played:
+    """Reset to its first task while a batch is in progress: it adopts its own run once more."""
+    gate = Gate()
+    async with world.workers(), world.host(gate.tool):
+        run_id = await world.start(graph(a=[], b=["a"]))
+        await gate.entered()
+        await world.reset(run_id)
+        await world.until("SELECT attempt = 2 FROM jobs WHERE run_id = $1 AND step_id = 'a'", run_id)
+        gate.open()
+        status = await world.end_of(run_id)
+    return _played(run_id, status, "run_reset_to_its_first_task")
+
+
 async def _merge_failed(world: RunWorld) -> Played:
     def tool(step_id: str, job: ClaimedJob) -> Done:
         return Done(records=[{"name": f"bad.{job.spec['host']}"}])
@@ -178,6 +191,7 @@ SHAPES: Final = (
     Shape(_cancelled_in_temporal, ("run_cancelled_in_temporal",), "cancelled"),
     Shape(_sharded, ("run_sharded_step", "shard_of_step"), "completed"),
     Shape(_resumed, ("run_resumed_after_termination",), "completed"),
+    Shape(_reset, ("run_reset_to_its_first_task",), "completed"),
     Shape(_merge_failed, ("run_merge_failed_then_retried",), "completed"),
 )
 """Every shape that has a stored history, and the status that its run closes with."""
