@@ -20,8 +20,7 @@ import structlog
 from runlane import names
 from runlane.db import presence
 from runlane.db.pool import Pool
-from runlane.db.workers import Worker
-from runlane.errors import Conflict
+from runlane.db.workers import Worker, stale_incarnation
 
 log = structlog.get_logger(__name__)
 
@@ -132,12 +131,10 @@ class ControlHub:
         Raises:
             Conflict: `worker.stale_incarnation`, this life of the worker is over.
         """
-        incarnation = worker.incarnation
-        if incarnation is None:
-            raise _stale()
+        incarnation = worker.require_incarnation()
         async with self._pool.acquire() as conn:
             if not await presence.open_stream(conn, worker.worker_id, incarnation, self._replica):
-                raise _stale()
+                raise stale_incarnation()
         stream = ControlStream(worker.worker_id, incarnation, worker.workspace_id)
         self._streams.setdefault(worker.worker_id, set()).add(stream)
         if grace := self._graces.pop(worker.worker_id, None):
@@ -272,7 +269,3 @@ class ControlHub:
 
     def _all(self) -> list[ControlStream]:
         return [stream for streams in self._streams.values() for stream in streams]
-
-
-def _stale() -> Conflict:
-    return Conflict("this life of the worker is over", code="worker.stale_incarnation")

@@ -86,7 +86,7 @@ class _Failure:
 
 
 @dataclass(frozen=True, slots=True)
-class _Item:
+class _Arrival:
     """An event on its way through a turn. `event` is None when the sink does not want it, or cannot read it:
     then `fault` says why."""
 
@@ -152,17 +152,17 @@ class LaneLoop:
                 return False
             entries = await self._reader.read_pending(BATCH) or await self._reader.read_new(BATCH, BLOCK)
             done = await self._handle(entries, await lanes.checkpoint(self._conn, self._lane))
-        await self._reader.acknowledge([item.entry.id for item in done if item.entry], self._attempt.first)
+        await self._reader.acknowledge(
+            [arrival.entry.id for arrival in done if arrival.entry], self._attempt.first
+        )
         return True
 
-    async def _handle(self, entries: list[stream.Entry], at: int) -> list[_Item]:
+    async def _handle(self, entries: list[stream.Entry], at: int) -> list[_Arrival]:
         """Handles what follows the checkpoint without a gap; returns what may be acknowledged."""
-        items = [self._item(entry) for entry in entries]
-        done = [item for item in items if item.sequence <= at]
-        fresh = [item for item in items if item.sequence > at]
-        for item in done:
-            if item.sequence == NOWHERE and item.fault:
-                await self._reject(item)
+        arrivals = [self._arrival(entry) for entry in entries]
+        done = [arrival for arrival in arrivals if arrival.sequence <= at]
+        fresh = [arrival for arrival in arrivals if arrival.sequence > at]
+        await self._reject([arrival for arrival in done if arrival.sequence == NOWHERE])
         if not fresh:
             await lanes.beat(self._conn, self._lane)
         elif fresh[0].sequence > at + 1:
@@ -176,34 +176,32 @@ class LaneLoop:
         log.warning("lane_heals", lane=self._lane, first=at + 1, last=until)
         events = await outbox.read(self._conn, at + 1, until, HEAL_BATCH)
         if events and events[0].sequence == at + 1:
-            items = [_Item(e.sequence, e if self._wants(e.envelope.type) else None) for e in events]
-            await self._process(_unbroken(items))
+            arrivals = [_Arrival(e.sequence, e if self._wants(e.envelope.type) else None) for e in events]
+            await self._process(_unbroken(arrivals))
             return
         last = events[0].sequence - 1 if events else until
         log.error("events_lost", lane=self._lane, first=at + 1, last=last)
         await lanes.advance(self._conn, self._lane, lanes.Advance(last, lost=last - at))
 
-    async def _process(self, run: list[_Item]) -> list[_Item]:
+    async def _process(self, run: list[_Arrival]) -> list[_Arrival]:
         """Hands events to the sink and moves the checkpoint behind them; returns those that are done.
 
         A run whose first event was tried before goes one by one, to find the one that fails.
         """
-        first = next((at for at, item in enumerate(run) if item.event), None)
-        if first is not None:
-            sequence = run[first].sequence
-            attempt = await self._reader.count_attempt(sequence)
+        wanted = next(((at, arrival.event) for at, arrival in enumerate(run) if arrival.event), None)
+        if wanted is not None:
+            first, event = wanted
+            attempt = await self._reader.count_attempt(event.sequence)
             if attempt > 1:
                 self._careful_until = max(self._careful_until, run[-1].sequence)
-            if sequence <= self._careful_until:
+            if event.sequence <= self._careful_until:
                 run = run[: first + 1]
-            self._attempt = _Attempt(sequence, run[-1].sequence)
+            self._attempt = _Attempt(event.sequence, run[-1].sequence)
             if attempt > MAX_ATTEMPTS:
-                await self._dead_letter(run[first])
+                await self._dead_letter(event)
             else:
-                await self._deliver([item.event for item in run if item.event])
-        for item in run:
-            if item.fault:
-                await self._reject(item)
+                await self._deliver([arrival.event for arrival in run if arrival.event])
+        await self._reject(run)
         entry = run[-1].entry
         await lanes.advance(
             self._conn, self._lane, lanes.Advance(run[-1].sequence, entry.id if entry else None)
@@ -217,20 +215,23 @@ class LaneLoop:
         if fresh:
             await self._sink.handle(self._conn, fresh)
 
-    async def _dead_letter(self, item: _Item) -> None:
-        assert item.event is not None  # noqa: S101  # only wanted events are attempted
-        sent = item.event.envelope
+    async def _dead_letter(self, event: BusEvent) -> None:
+        sent = event.envelope
         error = "handling it ended the process"
-        if self._failure and self._failure.sequence == item.sequence:
+        if self._failure and self._failure.sequence == event.sequence:
             error = self._failure.error
-        await self._reader.dead_letter(sent.workspace_id, to_fields(item.event), error)
+        await self._reader.dead_letter(sent.workspace_id, to_fields(event), error)
         await lanes.receive(self._conn, self._lane, [sent.id])
         log.error("event_dead_lettered", lane=self._lane, event_id=str(sent.id), type=sent.type, error=error)
 
-    async def _reject(self, item: _Item) -> None:
-        assert item.entry is not None  # noqa: S101  # faults are found in entries
-        await self._reader.dead_letter(None, item.entry.fields, item.fault or "")
-        log.warning("entry_unroutable", lane=self._lane, entry_id=item.entry.id, fault=item.fault)
+    async def _reject(self, arrivals: Sequence[_Arrival]) -> None:
+        """Sets entries with a fault aside, where a person finds them."""
+        for arrival in arrivals:
+            if arrival.entry and arrival.fault:
+                await self._reader.dead_letter(None, arrival.entry.fields, arrival.fault)
+                log.warning(
+                    "entry_unroutable", lane=self._lane, entry_id=arrival.entry.id, fault=arrival.fault
+                )
 
     async def _blame(self, error: Exception) -> None:
         """Notes whose fault a failed turn was. Raises the error again when it was a server's."""
@@ -243,31 +244,31 @@ class LaneLoop:
         self._careful_until = max(self._careful_until, attempt.last)
         self._failure = _Failure(attempt.first, scrub_text(f"{type(error).__name__}: {error}")[:MAX_ERROR])
 
-    def _item(self, entry: stream.Entry) -> _Item:
+    def _arrival(self, entry: stream.Entry) -> _Arrival:
         if not entry.fields:
-            return _Item(NOWHERE, entry=entry)  # trimmed while it was pending: the gap will show
+            return _Arrival(NOWHERE, entry=entry)  # trimmed while it was pending: the gap will show
         sequence = sequence_of(entry.fields)
         if sequence is None:
-            return _Item(NOWHERE, entry=entry, fault="no sequence")
+            return _Arrival(NOWHERE, entry=entry, fault="no sequence")
         name = entry.fields.get(b"type", b"").decode(errors="replace")
         if find_leaf(name) is None:
-            return _Item(sequence, entry=entry, fault="not in the catalog")
+            return _Arrival(sequence, entry=entry, fault="not in the catalog")
         if b"workspaceid" not in entry.fields:
-            return _Item(sequence, entry=entry, fault="no workspace")
+            return _Arrival(sequence, entry=entry, fault="no workspace")
         if not self._wants(name):
-            return _Item(sequence, entry=entry)
+            return _Arrival(sequence, entry=entry)
         try:
-            return _Item(sequence, decode(entry.fields), entry)
+            return _Arrival(sequence, decode(entry.fields), entry)
         except Invalid as error:
-            return _Item(sequence, entry=entry, fault=error.detail)
+            return _Arrival(sequence, entry=entry, fault=error.detail)
 
     def _wants(self, event_type: str) -> bool:
         return is_subscribed(self._sink.lane, event_type) and self._sink.accepts(event_type)
 
 
-def _unbroken(items: list[_Item]) -> list[_Item]:
-    """The longest start of `items` that goes in steps of one."""
-    for at in range(1, len(items)):
-        if items[at].sequence != items[at - 1].sequence + 1:
-            return items[:at]
-    return items
+def _unbroken(arrivals: list[_Arrival]) -> list[_Arrival]:
+    """The longest start of `arrivals` that goes in steps of one."""
+    for at in range(1, len(arrivals)):
+        if arrivals[at].sequence != arrivals[at - 1].sequence + 1:
+            return arrivals[:at]
+    return arrivals

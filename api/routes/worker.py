@@ -146,12 +146,11 @@ async def claim(request: Request) -> Response:
 
 
 def _claim_request(worker: Worker, body: ClaimBody) -> claims.ClaimRequest:
-    assert worker.incarnation is not None  # noqa: S101 checked by _current
     return claims.ClaimRequest(
         dispatch_id=body.dispatch_id,
         claim_key=body.claim_key,
         worker_id=worker.worker_id,
-        incarnation=worker.incarnation,
+        incarnation=worker.require_incarnation(),
         slots=body.slots,
     )
 
@@ -241,8 +240,8 @@ def _require_class(worker: Worker, dispatch: DispatchContext) -> None:
 
 def _current(request: Request, worker: Worker) -> Worker:
     given = request.headers.get(names.WORKER_INCARNATION_HEADER, "")
-    if worker.incarnation is None or given != str(worker.incarnation):
-        raise Conflict("this life of the worker is over", code="worker.stale_incarnation")
+    if given != str(worker.require_incarnation()):
+        raise workers.stale_incarnation()
     return worker
 
 

@@ -47,6 +47,16 @@ class Worker:
     incarnation: UUID | None
     status: str
 
+    def require_incarnation(self) -> UUID:
+        """Its life of the moment.
+
+        Raises:
+            Conflict: `worker.stale_incarnation`, it has left and has none.
+        """
+        if self.incarnation is None:
+            raise stale_incarnation()
+        return self.incarnation
+
     @property
     def queues(self) -> dict[str, str]:
         """Task queue of each tool set: the classes of jobs that this worker may serve."""
@@ -60,7 +70,7 @@ class Worker:
     @property
     def subject(self) -> str:
         """CloudEvents subject of the worker."""
-        return f"worker/{self.worker_id}"
+        return names.worker_subject(self.worker_id)
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +175,7 @@ async def enrol(conn: Connection, workspace_id: UUID | None, life: Life, pepper:
     """
     worker_id: UUID = await conn.fetchval("SELECT uuidv7()")
     token = f"{TOKEN_START}{worker_id.hex}_{secrets.token_urlsafe(32)}"
-    row = await conn.fetchrow(
+    (row,) = await conn.fetch(
         _ENROL,
         worker_id,
         "shared" if workspace_id is None else "workspace",
@@ -178,7 +188,6 @@ async def enrol(conn: Connection, workspace_id: UUID | None, life: Life, pepper:
         life.version,
         life.protocol,
     )
-    assert row is not None  # noqa: S101 an insert without ON CONFLICT returns its row
     worker = _worker(row)
     await _publish_joined(conn, worker)
     return worker, token
@@ -264,6 +273,11 @@ async def _publish(
         return
     event = envelope(leaf, payload, workspace_id=worker.workspace_id, subject=worker.subject, ordinal=ordinal)
     await outbox.insert(conn, [event])
+
+
+def stale_incarnation() -> Conflict:
+    """What a process is told whose life as this worker is over."""
+    return Conflict("this life of the worker is over", code="worker.stale_incarnation")
 
 
 def _worker_id(presented: str) -> UUID | None:

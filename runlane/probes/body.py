@@ -2,10 +2,13 @@
 
 import zlib
 from collections.abc import Callable
-from typing import Final
+from typing import Final, TypeAlias
 
 _GZIP_OR_ZLIB: Final = 32 + zlib.MAX_WBITS
 _RAW_DEFLATE: Final = -zlib.MAX_WBITS
+
+Decompressor: TypeAlias = Callable[[bytes, int], bytes]
+"""Takes the next piece, gives at most so many bytes of what it stands for."""
 
 
 class BoundedBody:
@@ -29,7 +32,7 @@ class BoundedBody:
             self._take(chunk)
             return not self.is_cut
         try:
-            self._take(self._inflate(chunk))
+            self._take(self._inflate(self._decompressor, chunk))
         except zlib.error:
             self.is_cut = True
         return not self.is_cut
@@ -43,20 +46,20 @@ class BoundedBody:
         self._bytes += data[:room]
         self.is_cut = len(data) > room
 
-    def _inflate(self, chunk: bytes) -> bytes:
-        assert self._decompressor is not None  # noqa: S101 asked by the only caller
+    def _inflate(self, decompressor: Decompressor, chunk: bytes) -> bytes:
         room = self._limit - len(self._bytes) + 1
         try:
-            return self._decompressor(chunk, room)
+            return decompressor(chunk, room)
         except zlib.error:
             if self._encoding != "deflate" or self._bytes:
                 raise
             # "deflate" means zlib, but some servers send the bare form
-            self._decompressor = zlib.decompressobj(_RAW_DEFLATE).decompress
-            return self._decompressor(chunk, room)
+            bare = zlib.decompressobj(_RAW_DEFLATE).decompress
+            self._decompressor = bare
+            return bare(chunk, room)
 
 
-def _decompressor(encoding: str) -> Callable[[bytes, int], bytes] | None:
+def _decompressor(encoding: str) -> Decompressor | None:
     if encoding in {"gzip", "x-gzip", "deflate"}:
         return zlib.decompressobj(_GZIP_OR_ZLIB).decompress
     return None

@@ -108,17 +108,18 @@ class StreamBatch:
             self._child.kill()
 
     async def _start_child(self) -> Child | None:
-        for number in range(1, _START_TRIES + 1):
+        tries = 0
+        while True:
             try:
                 return await self._launcher.launch(self._child_spec())
             except Unavailable as error:
+                tries += 1
                 log.warning("child_not_started", tool=self._spec.tool.name, detail=error.detail)
-                if number == _START_TRIES:
+                if tries == _START_TRIES:
                     self._ledger.reject_all(f"the host cannot start the tool: {error.detail}")
                     self._on_finished()
                     return None
-                await asyncio.sleep(_START_PAUSE_S)
-        raise AssertionError("unreachable")
+            await asyncio.sleep(_START_PAUSE_S)
 
     def _child_spec(self) -> ChildSpec:
         tool = self._spec.tool

@@ -4,6 +4,7 @@ While neither takes them they lie on disk.
 """
 
 import asyncio
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -87,13 +88,11 @@ class Deliverer:
 
     async def _send(self, package: Package) -> StageAnswer:
         header, body = package.fields, package.body
-        if body is None or len(body) <= self._inline_bytes:
-            try:
+        if body is None:
+            return await self._api.results(header, None)
+        if len(body) <= self._inline_bytes:
+            with suppress(TooLarge):  # the request as a whole may be too large where the body is not
                 return await self._api.results(header, body)
-            except TooLarge:
-                if body is None:
-                    raise  # the header alone is too large: uploading the body changes nothing
-        assert body is not None  # noqa: S101 the branch above has returned or raised
         staged = await self._api.upload(str(header["dispatch_id"]), body)
         located = {"key": staged.key, "size": staged.size, "sha256": staged.sha256}
         return await self._api.results({**header, "object": located}, None)
