@@ -6,13 +6,12 @@ The command row is written with the run, so whatever fails here is made up for b
 import asyncio
 from datetime import timedelta
 from typing import Final
-from uuid import UUID
 
 import structlog
 from temporalio.client import Client
 from temporalio.service import RPCError
 
-from runlane import names
+from runlane.db import commands
 from runlane.db.engine import DRIVER_ERRORS
 from runlane.db.pool import Pool
 from workflows.dispatching import Limits
@@ -20,11 +19,6 @@ from workflows.starting import RunToStart, start_run_workflow
 
 TRY_LIMIT: Final = timedelta(seconds=5)
 """After this the relay has the run; holding on to it would pile up tries while Temporal is away."""
-
-_DONE: Final = """
-UPDATE commands SET done_at = clock_timestamp()
-WHERE kind = 'start_run' AND workflow_id = $1 AND done_at IS NULL
-"""
 
 log = structlog.get_logger(__name__)
 
@@ -55,10 +49,8 @@ class Starter:
         try:
             async with asyncio.timeout(TRY_LIMIT.total_seconds()):
                 await start_run_workflow(self._client, run, self._limits)
-                await self._mark_done(run.run_id)
+                async with self._pool.acquire() as conn:
+                    await commands.mark_started(conn, run.run_id)
         # RuntimeError: a client that never connected says so with it.
         except (RPCError, RuntimeError, *DRIVER_ERRORS) as error:
             log.warning("start_left_to_relay", run_id=str(run.run_id), error=str(error)[:200])
-
-    async def _mark_done(self, run_id: UUID) -> None:
-        await self._pool.execute(_DONE, names.run_workflow_id(run_id))

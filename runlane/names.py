@@ -30,7 +30,9 @@ EVENT_SOURCE: Final = "oasm://core-api"
 CONTROL_CHANNEL: Final = "runlane_control"
 """NOTIFY channel that carries control messages to the API replica holding a worker's stream."""
 OUTBOX_CHANNEL: Final = "runlane_outbox"
-"""NOTIFY channel that wakes the relay."""
+"""NOTIFY channel that wakes the outbox relay."""
+COMMANDS_CHANNEL: Final = "runlane_commands"
+"""NOTIFY channel that wakes the command relay."""
 
 # S3
 RESULTS_BUCKET: Final = "job-results"
@@ -49,17 +51,22 @@ REQUEST_ID_HEADER: Final = "X-Request-Id"
 WORKER_PROTOCOL: Final = 1
 """Version of what a scan host and the API say to each other. A host with another one is refused."""
 
+RUN_PREFIX: Final = "run/"
+"""Start of a run's workflow id and subject; statements build the rest from its row."""
+JOB_PREFIX: Final = "job/"
+"""Start of a job's subject, likewise."""
+
 _EVENT_NAMESPACE: Final = UUID("6f0c6a1e-5d0b-5c56-9d42-3f2a55b0a9d1")
 
 
 def run_workflow_id(run_id: UUID) -> str:
     """Workflow id of a run: the same for start, restart and resume, so that Temporal refuses twins."""
-    return f"run/{run_id}"
+    return f"{RUN_PREFIX}{run_id}"
 
 
 def shard_workflow_id(run_id: UUID, step_id: str, number: int) -> str:
     """Workflow id of one shard of a step."""
-    return f"run/{run_id}/{step_id}/{number}"
+    return f"{RUN_PREFIX}{run_id}/{step_id}/{number}"
 
 
 def scan_queue(workspace_id: UUID, toolset: str, network_id: UUID | None = None) -> str:
@@ -75,17 +82,57 @@ def shared_scan_queue(toolset: str) -> str:
 
 def job_subject(job_id: UUID) -> str:
     """CloudEvents subject of a job."""
-    return f"job/{job_id}"
+    return f"{JOB_PREFIX}{job_id}"
 
 
 def run_subject(run_id: UUID) -> str:
     """CloudEvents subject of a run."""
-    return f"run/{run_id}"
+    return f"{RUN_PREFIX}{run_id}"
 
 
 def step_subject(run_id: UUID, step_id: str) -> str:
     """CloudEvents subject of a step."""
-    return f"run/{run_id}/{step_id}"
+    return f"{RUN_PREFIX}{run_id}/{step_id}"
+
+
+def target_subject(target_id: UUID) -> str:
+    """CloudEvents subject of a target."""
+    return f"target/{target_id}"
+
+
+def asset_subject(asset_id: UUID) -> str:
+    """CloudEvents subject of an asset."""
+    return f"asset/{asset_id}"
+
+
+def service_subject(service_id: UUID) -> str:
+    """CloudEvents subject of a service of an asset."""
+    return f"service/{service_id}"
+
+
+def url_subject(url_id: UUID) -> str:
+    """CloudEvents subject of a URL that was found."""
+    return f"url/{url_id}"
+
+
+def vulnerability_subject(vulnerability_id: UUID) -> str:
+    """CloudEvents subject of a finding."""
+    return f"vulnerability/{vulnerability_id}"
+
+
+def worker_subject(worker_id: UUID) -> str:
+    """CloudEvents subject of a scan worker."""
+    return f"worker/{worker_id}"
+
+
+def workspace_subject(workspace_id: UUID) -> str:
+    """CloudEvents subject of a workspace."""
+    return f"workspace/{workspace_id}"
+
+
+def api_key_subject(key_id: UUID) -> str:
+    """CloudEvents subject of an API key."""
+    return f"api_key/{key_id}"
 
 
 def event_id(event_type: str, subject: str, ordinal: int | str = 0) -> UUID:

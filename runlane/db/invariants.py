@@ -89,7 +89,7 @@ INVARIANTS: Final = (
         "a final job has one event, that of its state; any other job has none",
         f"""
         SELECT j.id AS offender FROM jobs j
-        LEFT JOIN outbox o ON o.subject = 'job/' || j.id AND o.type IN ({_VERDICTS})
+        LEFT JOIN outbox o ON o.subject = '{names.JOB_PREFIX}' || j.id AND o.type IN ({_VERDICTS})
         WHERE j.completed_at IS NULL OR j.completed_at > clock_timestamp() - interval '{OUTBOX_DAYS} days'
         GROUP BY j.id, j.status
         HAVING count(o.id) <> (j.status IN ({_FINAL_JOB}))::int OR min(o.type) <> 'job.' || j.status

@@ -15,6 +15,7 @@ from enum import StrEnum
 from typing import Final
 from uuid import UUID
 
+from runlane import names
 from runlane.db import outbox
 from runlane.db.pool import Connection
 from runlane.errors import Forbidden, Invalid, Unauthenticated
@@ -136,7 +137,7 @@ async def create_key(conn: Connection, key: NewKey, pepper: bytes) -> CreatedKey
             EVENT_CATALOG.api_key.created,
             payload,
             workspace_id=key.workspace_id,
-            subject=f"api_key/{key_id}",
+            subject=names.api_key_subject(key_id),
         )
         await outbox.insert(conn, [created])
     return CreatedKey(key_id, plaintext)
@@ -182,7 +183,7 @@ async def revoke_key(conn: Connection, key_id: UUID) -> bool:
             EVENT_CATALOG.api_key.revoked,
             ApiKeyRevoked(key_id=key_id, name=row["name"]),
             workspace_id=row["workspace_id"],
-            subject=f"api_key/{key_id}",
+            subject=names.api_key_subject(key_id),
         )
         await outbox.insert(conn, [revoked])
     return row is not None

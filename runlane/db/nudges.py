@@ -7,26 +7,27 @@ the flag on writes a command. The workflow turns it off in the read that begins 
 from collections.abc import Sequence
 from uuid import UUID
 
+from runlane import names
+from runlane.db.commands import CommandKind
 from runlane.db.pool import Connection
-
-COMMANDS_CHANNEL = "runlane_commands"
-"""NOTIFY channel that wakes the command relay."""
 
 _NUDGE = f"""
 WITH flipped AS (
   UPDATE job_histories SET nudged_at = clock_timestamp()
-  WHERE 'run/' || id = ANY($1::text[]) AND id = ANY($2::uuid[]) AND nudged_at IS NULL AND closed_at IS NULL
-  RETURNING workspace_id, 'run/' || id AS workflow_id
+  WHERE '{names.RUN_PREFIX}' || id = ANY($1::text[]) AND id = ANY($2::uuid[])
+    AND nudged_at IS NULL AND closed_at IS NULL
+  RETURNING workspace_id, '{names.RUN_PREFIX}' || id AS workflow_id
 ), flipped_shards AS (
   UPDATE run_shards SET nudged_at = clock_timestamp()
   WHERE workflow_id = ANY($1::text[]) AND nudged_at IS NULL AND closed_at IS NULL
   RETURNING workspace_id, workflow_id
 ), written AS (
   INSERT INTO commands (workspace_id, kind, workflow_id)
-  SELECT workspace_id, 'nudge', workflow_id FROM (TABLE flipped UNION ALL TABLE flipped_shards) f
+  SELECT workspace_id, '{CommandKind.NUDGE}', workflow_id
+  FROM (TABLE flipped UNION ALL TABLE flipped_shards) f
   RETURNING 1
 )
-SELECT count(*), pg_notify('{COMMANDS_CHANNEL}', '') FROM written
+SELECT count(*), pg_notify('{names.COMMANDS_CHANNEL}', '') FROM written
 """
 
 _OF_WORKER = """
@@ -36,8 +37,8 @@ JOIN dispatches d ON d.id = j.dispatch_id
 WHERE j.worker_id = $1 AND j.completed_at IS NULL AND j.status = 'in_progress'
 """
 
-_OF_RUN = """
-SELECT 'run/' || id FROM job_histories WHERE id = $1
+_OF_RUN = f"""
+SELECT '{names.RUN_PREFIX}' || id FROM job_histories WHERE id = $1
 UNION ALL
 SELECT workflow_id FROM run_shards WHERE run_id = $1 AND closed_at IS NULL
 """

@@ -33,6 +33,15 @@ async def _keep_session(connection: "Connection") -> None:
     """Nothing of a session outlives its transaction here, so there is no round trip to reset it."""
 
 
+async def ping(pool: "Pool", *, timeout_s: float) -> None:
+    """Returns when the server answers a statement.
+
+    Raises:
+        OSError, asyncpg.PostgresError, asyncpg.InterfaceError: it does not, in time (TimeoutError) or at all.
+    """
+    await pool.fetchval("SELECT 1", timeout=timeout_s)
+
+
 async def open_pool(url: str, *, size: int, name: str = "runlane") -> "Pool":
     """Opens a pool of up to `size` connections. `name` shows in pg_stat_activity.
 

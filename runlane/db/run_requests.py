@@ -6,9 +6,10 @@ from typing import Final
 from uuid import UUID
 
 from runlane.db import idempotency
+from runlane.db.commands import write_start
 from runlane.db.idempotency import Answer, IdempotentRequest
 from runlane.db.pool import Connection
-from runlane.db.starting import StartRun, start_run, write_start
+from runlane.db.starting import StartRun, start_run
 from runlane.definitions import BUILTIN, Definition, parse_definition
 from runlane.errors import Conflict, Invalid, NotFound
 from runlane.jobs import RUNS, Priority, RunStatus

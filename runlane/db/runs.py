@@ -58,9 +58,10 @@ GROUP BY s.run_id, s.step_id
 ORDER BY s.position
 """
 
-_CLEAR_NUDGE = """
+_CLEAR_NUDGE = f"""
 WITH cleared AS (
-  UPDATE job_histories SET nudged_at = NULL WHERE 'run/' || id = $1 AND id = $2 AND nudged_at IS NOT NULL
+  UPDATE job_histories SET nudged_at = NULL
+  WHERE '{names.RUN_PREFIX}' || id = $1 AND id = $2 AND nudged_at IS NOT NULL
 )
 UPDATE run_shards SET nudged_at = NULL WHERE workflow_id = $1 AND nudged_at IS NOT NULL
 """

@@ -4,10 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from uuid import UUID
 
-from runlane import names
 from runlane.db import admit, outbox
+from runlane.db.commands import write_start
 from runlane.db.inventory import ensure_primary_assets
-from runlane.db.nudges import COMMANDS_CHANNEL
 from runlane.db.pool import Connection
 from runlane.definitions import Definition
 from runlane.errors import Invalid, NotFound
@@ -55,15 +54,6 @@ SELECT $1, $2, u.* FROM unnest($3::text[], $4::int[], $5::text[], $6::text[], $7
 _NEEDS = """
 INSERT INTO run_needs (workspace_id, run_id, step_id, needs)
 SELECT DISTINCT $1::uuid, $2::uuid, u.* FROM unnest($3::text[], $4::text[]) u
-"""
-
-_COMMAND = f"""
-WITH written AS (
-  INSERT INTO commands (workspace_id, kind, workflow_id, due_at)
-  VALUES ($1, 'start_run', $2, clock_timestamp() + make_interval(secs => $3))
-  RETURNING id
-)
-SELECT id, pg_notify('{COMMANDS_CHANNEL}', '') FROM written
 """
 
 IMMEDIATE_TRY_S = 1.0
@@ -124,8 +114,3 @@ async def _write_steps(conn: Connection, run_id: UUID, request: StartRun) -> Non
         await conn.execute(
             _NEEDS, request.workspace_id, run_id, [edge[0] for edge in edges], [edge[1] for edge in edges]
         )
-
-
-async def write_start(conn: Connection, workspace_id: UUID, run_id: UUID, *, delay_s: float = 0.0) -> int:
-    """Writes the command that starts (or starts again) a run's workflow; returns the command's id."""
-    return int(await conn.fetchval(_COMMAND, workspace_id, names.run_workflow_id(run_id), delay_s))

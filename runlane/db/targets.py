@@ -6,6 +6,7 @@ from uuid import UUID
 from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from runlane import names
 from runlane.db import outbox
 from runlane.db.engine import driver
 from runlane.db.paging import Orders, Page, PageRequest, fetch_page
@@ -52,7 +53,7 @@ async def add_target(
         EVENT_CATALOG.target.created,
         payload,
         workspace_id=workspace_id,
-        subject=f"target/{row['id']}",
+        subject=names.target_subject(row["id"]),
         actor=actor,
     )
     await outbox.insert(raw, [created])

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from ipaddress import ip_network
 from uuid import UUID
 
+from runlane import names
 from runlane.db import outbox
 from runlane.db.pool import Connection
 from runlane.errors import Conflict, Invalid, NotFound
@@ -37,7 +38,7 @@ async def create_workspace(conn: Connection, name: str, networks: Sequence[str] 
         EVENT_CATALOG.workspace.created,
         WorkspaceCreated(workspace_id=workspace_id, name=name),
         workspace_id=workspace_id,
-        subject=f"workspace/{workspace_id}",
+        subject=names.workspace_subject(workspace_id),
     )
     await outbox.insert(conn, [created])
     return workspace_id

@@ -20,9 +20,10 @@ from lanes.commands import relay_once
 from runlane import names
 from runlane.db.cancel import CancelResult, cancel_run
 from runlane.db.claims import ClaimedJob
+from runlane.db.commands import write_start
 from runlane.db.nudges import nudge, nudge_for_worker
 from runlane.db.pool import Pool
-from runlane.db.starting import StartRun, start_run, write_start
+from runlane.db.starting import StartRun, start_run
 from runlane.definitions import Definition, parse_definition
 from runlane.storage import Storage
 from runlane.worker import RUNNER

@@ -2,6 +2,7 @@
 
 from uuid import UUID
 
+from runlane import names
 from runlane.db.inventory.sightings import MergeJob
 from runlane.events import EVENT_CATALOG, Envelope, envelope
 from runlane.events.payloads import (
@@ -24,7 +25,7 @@ def asset_discovered(workspace_id: UUID, payload: AssetDiscovered) -> Envelope:
         EVENT_CATALOG.asset.discovered,
         payload,
         workspace_id=workspace_id,
-        subject=f"asset/{payload.asset_id}",
+        subject=names.asset_subject(payload.asset_id),
         ordinal=str(payload.run_id),
     )
 
@@ -37,7 +38,7 @@ def port_opened(job: MergeJob, asset_id: UUID, record: PortRecord) -> Envelope:
             asset_id=asset_id, address=record.address, port=record.port, protocol=record.protocol
         ),
         workspace_id=job.workspace_id,
-        subject=f"asset/{asset_id}",
+        subject=names.asset_subject(asset_id),
         ordinal=f"{job.run_id}/{record.address}/{record.port}/{record.protocol}",
     )
 
@@ -48,7 +49,7 @@ def service_discovered(job: MergeJob, payload: AssetServiceDiscovered) -> Envelo
         EVENT_CATALOG.asset.service.discovered,
         payload,
         workspace_id=job.workspace_id,
-        subject=f"service/{payload.service_id}",
+        subject=names.service_subject(payload.service_id),
         ordinal=str(job.run_id),
     )
 
@@ -59,7 +60,7 @@ def technology_detected(job: MergeJob, service_id: UUID, technology: Technology)
         EVENT_CATALOG.asset.technology.detected,
         AssetTechnologyDetected(service_id=service_id, name=technology.name, version=technology.version),
         workspace_id=job.workspace_id,
-        subject=f"service/{service_id}",
+        subject=names.service_subject(service_id),
         ordinal=f"{job.run_id}/{technology.name}",
     )
 
@@ -70,7 +71,7 @@ def url_discovered(job: MergeJob, url_id: UUID, asset_id: UUID, record: UrlRecor
         EVENT_CATALOG.asset.url.discovered,
         AssetUrlDiscovered(url_id=url_id, asset_id=asset_id, url=record.url),
         workspace_id=job.workspace_id,
-        subject=f"url/{url_id}",
+        subject=names.url_subject(url_id),
         ordinal=str(job.run_id),
     )
 
@@ -89,6 +90,6 @@ def vulnerability_detected(
             url=record.url,
         ),
         workspace_id=job.workspace_id,
-        subject=f"vulnerability/{vulnerability_id}",
+        subject=names.vulnerability_subject(vulnerability_id),
         ordinal=str(job.run_id),
     )
