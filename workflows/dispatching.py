@@ -25,6 +25,9 @@ with workflow.unsafe.imports_passed_through():
 with workflow.unsafe.sandbox_import_notification_policy(workflow.SandboxImportNotificationPolicy.SILENT):
     from workflows import policies
 
+REFILL_SHARE: Final = 4
+"""More is asked for once a quarter of the window has landed: fewer calls, and the rest keeps hosts busy."""
+
 SETTLE_BATCHES: Final = 16
 """Batches of one settle."""
 
@@ -81,6 +84,8 @@ class Dispatcher:
         self._unsettled = 0
         self._calls = 0
         self._started = 0
+        self._landed = 0
+        self._has_more = False
 
     @property
     def budget_left(self) -> int:
@@ -95,6 +100,7 @@ class Dispatcher:
     async def pump(self, step_ids: Sequence[str]) -> NextResult:
         """Takes as many batches of these steps as there is room for, starts them, says what is left."""
         self.changed = False
+        self._landed = 0
         self._calls += 1
         info = workflow.info()
         request = NextInput(
@@ -112,6 +118,7 @@ class Dispatcher:
         )
         for batch in result.batches:
             self._start(batch)
+        self._has_more = any(step.has_more for step in result.steps)
         return result
 
     def _rooms(self, step_ids: Sequence[str]) -> dict[str, int]:
@@ -143,13 +150,14 @@ class Dispatcher:
 
     def _land(self, dispatch_id: str) -> None:
         flight = self._flights.pop(dispatch_id, None)
-        if flight is not None:
-            self._sizes[dispatch_id] = flight.batch.size
-            self._end(dispatch_id, _ending(flight.handle))
-
-    def _end(self, dispatch_id: str, ending: Ending) -> None:
-        self._ended.append(EndedBatch(dispatch_id, ending))
-        self.changed = True
+        if flight is None:
+            return
+        self._sizes[dispatch_id] = flight.batch.size
+        self._ended.append(EndedBatch(dispatch_id, _ending(flight.handle)))
+        self._landed += 1
+        enough = max(1, self._limits.window // REFILL_SHARE)
+        if self._has_more and (self._landed >= enough or not self._flights):
+            self.changed = True
 
     def abandon(self, dispatch_ids: Sequence[str], ending: Ending) -> None:
         """Settles batches without waiting for their activities, which are told to stop."""
@@ -157,7 +165,7 @@ class Dispatcher:
             flight = self._flights.pop(dispatch_id, None)
             if flight is not None:
                 flight.handle.cancel()
-            self._end(dispatch_id, ending)
+            self._ended.append(EndedBatch(dispatch_id, ending))
 
     def forget(self) -> None:
         """Drops every batch in hand without settling it: an adoption of the run starts from its rows."""
@@ -196,7 +204,7 @@ class Dispatcher:
                 start_to_close_timeout=policies.SETTLE_START_TO_CLOSE,
                 heartbeat_timeout=policies.SETTLE_HEARTBEAT,
                 retry_policy=policies.SETTLE_RETRY,
-                summary=f"merge {len(group)} batches",
+                summary=f"merge of {len(group)} {'batch' if len(group) == 1 else 'batches'}",
             )
         except ActivityError as error:
             if is_cancelled_exception(error):

@@ -31,6 +31,9 @@ from runlane.scan import wire
 AnswerT = TypeVar("AnswerT")
 
 _PREFIX: Final = "/v1/worker"
+_CONNECTIONS: Final = 16
+"""To the API at once, the control stream's included: the pool looks at each of them for every call."""
+
 _TIMEOUT: Final = httpx2.Timeout(15.0, connect=5.0)
 _UPLOAD_TIMEOUT: Final = httpx2.Timeout(120.0, connect=5.0)
 _STREAM_SILENCE_S: Final = 8.0
@@ -56,7 +59,9 @@ class WorkerApi:
 
     def __init__(self, base_url: str) -> None:
         # Idle connections are dropped before the server does it, which would look like a lost call.
-        limits = httpx2.Limits(max_connections=None, max_keepalive_connections=32, keepalive_expiry=4.0)
+        limits = httpx2.Limits(
+            max_connections=_CONNECTIONS, max_keepalive_connections=_CONNECTIONS, keepalive_expiry=4.0
+        )
         self._http = httpx2.AsyncClient(base_url=base_url, timeout=_TIMEOUT, trust_env=False, limits=limits)
         self._bucket = httpx2.AsyncClient(timeout=_UPLOAD_TIMEOUT, trust_env=False)
 
