@@ -19,7 +19,8 @@ import structlog
 
 from runlane import names
 from runlane.db import presence
-from runlane.db.pool import Pool
+from runlane.db.notices import listening
+from runlane.db.pool import Connection, Pool
 from runlane.db.workers import Worker, stale_incarnation
 
 log = structlog.get_logger(__name__)
@@ -191,20 +192,25 @@ class ControlHub:
         the time to confirm its own before anybody is counted as gone.
         """
         now = asyncio.get_running_loop().time()
-        held = self._all()
         async with self._pool.acquire() as conn:
-            if held:
-                pairs = [(stream.worker_id, stream.incarnation) for stream in held]
-                valid = await presence.touch_streams(conn, self._replica, pairs)
-                for stream in held:
-                    if stream.worker_id not in valid:
-                        stream.close()
+            await self._confirm_own(conn)
             if self._steady_since is None:
                 self._steady_since = now
             if now - self._steady_since > SILENT_S:
                 async with conn.transaction():
-                    for worker_id in await presence.disconnect_silent(conn, SILENT_S):
-                        log.warning("worker_silent", worker_id=str(worker_id))
+                    silent = await presence.disconnect_silent(conn, SILENT_S)
+                for worker_id in silent:
+                    log.warning("worker_silent", worker_id=str(worker_id))
+
+    async def _confirm_own(self, conn: Connection) -> None:
+        held = self._all()
+        if not held:
+            return
+        pairs = [(stream.worker_id, stream.incarnation) for stream in held]
+        valid = await presence.touch_streams(conn, self._replica, pairs)
+        for stream in held:
+            if stream.worker_id not in valid:
+                stream.close()
 
     async def _listen_forever(self) -> None:
         while True:
@@ -216,26 +222,12 @@ class ControlHub:
 
     async def _listen(self) -> None:
         heard: asyncio.Queue[str | None] = asyncio.Queue()
-
-        def on_message(_conn: object, _pid: int, _channel: str, payload: object) -> None:
-            heard.put_nowait(str(payload))
-
-        def on_end(_conn: object) -> None:
-            heard.put_nowait(None)
-
-        async with self._pool.acquire() as conn:
-            conn.add_termination_listener(on_end)
-            await conn.add_listener(names.CONTROL_CHANNEL, on_message)
-            try:
-                while (text := await heard.get()) is not None:
-                    try:
-                        await self._route(text)
-                    except ValueError:
-                        log.warning("control_notice_malformed", size=len(text))
-            finally:
-                if not conn.is_closed():
-                    conn.remove_termination_listener(on_end)
-                    await conn.remove_listener(names.CONTROL_CHANNEL, on_message)
+        async with self._pool.acquire() as conn, listening(conn, names.CONTROL_CHANNEL, heard.put_nowait):
+            while (text := await heard.get()) is not None:
+                try:
+                    await self._route(text)
+                except ValueError:
+                    log.warning("control_notice_malformed", size_bytes=len(text.encode()))
 
     async def _route(self, text: str) -> None:
         notice: object = orjson.loads(text)
@@ -250,7 +242,7 @@ class ControlHub:
                 for stream in self._streams.get(UUID(worker), ()):
                     stream.close()
             case _:
-                log.warning("control_notice_unknown", size=len(text))
+                log.warning("control_notice_unknown", size_bytes=len(text.encode()))
 
     async def _cancel_run(self, run_id: UUID) -> None:
         """Goes to the workers that may have jobs of the run; others must not learn its id."""

@@ -18,6 +18,7 @@ from lanes.backoff import pause
 from runlane import names
 from runlane.db import commands
 from runlane.db.commands import Command, CommandKind
+from runlane.db.notices import listening
 from runlane.db.pool import Pool, open_pool
 from runlane.settings import Settings
 from workflows.dispatching import Limits
@@ -60,20 +61,22 @@ async def run_command_relay(settings: Settings, stop: asyncio.Event) -> None:
 
 
 async def _relay(pool: Pool, client: Client, limits: Limits, stop: asyncio.Event) -> None:
-    wake = asyncio.Event()
+    wake, deaf = asyncio.Event(), asyncio.Event()
 
-    def on_notify(*_: object) -> None:
+    def hear(notice: str | None) -> None:
+        if notice is None:
+            deaf.set()
         wake.set()
 
-    async with pool.acquire() as listener:
-        await listener.add_listener(names.COMMANDS_CHANNEL, on_notify)
-        try:
-            while not stop.is_set():
-                wake.clear()
-                if (await relay_once(pool, client, limits)).done == 0:
-                    await pause(POLL, wake, stop)
-        finally:
-            await listener.remove_listener(names.COMMANDS_CHANNEL, on_notify)
+    async with pool.acquire() as listener, listening(listener, names.COMMANDS_CHANNEL, hear):
+        while not stop.is_set():
+            wake.clear()
+            relayed = await relay_once(pool, client, limits)
+            if deaf.is_set():
+                # The pool mends itself unseen: without this every later command would wait for a poll.
+                raise ConnectionResetError("the connection that hears of commands is gone")
+            if relayed.done == 0:
+                await pause(POLL, wake, stop)
 
 
 async def relay_once(pool: Pool, client: Client, limits: Limits) -> Relayed:
