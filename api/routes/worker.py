@@ -130,7 +130,7 @@ async def claim(request: Request) -> Response:
         if dispatch is None:
             return _json({"jobs": []})
         _require_class(worker, dispatch)
-        if worker.status == "offline":
+        if worker.status is workers.WorkerStatus.OFFLINE:
             raise Unavailable("open the control stream first", code="worker.offline")
         async with conn.transaction():
             answer = await claims.claim(conn, _claim_request(worker, body))

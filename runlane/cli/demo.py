@@ -17,6 +17,7 @@ from runlane.cli.platform import Platform, PlatformOptions, open_platform
 from runlane.cli.watch import Show, open_view
 from runlane.db.event_counts import count_events, count_unpublished
 from runlane.db.pool import Connection, open_pool
+from runlane.jobs import RUNS, RunStatus
 from runlane.lab.manifest import Inventory, Manifest, compare
 from runlane.lab.server import Lab
 from runlane.observability import configure
@@ -26,7 +27,6 @@ from runlane.stack.takedown import down
 POLL_S: Final = 0.25
 RUN_LIMIT_S: Final = 600.0
 DRAIN_LIMIT_S: Final = 15.0
-_ENDS: Final = ("completed", "failed", "cancelled")
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ class DemoResult:
     @property
     def is_good(self) -> bool:
         """Whether the run completed and found exactly the truth."""
-        return self.status == "completed" and not self.missing and not self.unexpected
+        return self.status == RunStatus.COMPLETED and not self.missing and not self.unexpected
 
 
 async def run_demo(options: DemoOptions) -> bool:
@@ -151,7 +151,7 @@ class _Demo:
             # In a thread: the lab answers on this loop.
             state = await asyncio.to_thread(self._client.get, f"/v1/runs/{run_id}")
             show(state)
-            if state["status"] in _ENDS or time.monotonic() > deadline:
+            if state["status"] in RUNS.terminal or time.monotonic() > deadline:
                 return state
             await asyncio.sleep(POLL_S)
 

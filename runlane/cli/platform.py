@@ -15,6 +15,7 @@ from runlane.cli.processes import migrate_database
 from runlane.cli.profile import FILE, Profile, read_profile, write_profile
 from runlane.db import keys, workspaces
 from runlane.db.pool import Connection, Pool, open_pool
+from runlane.db.workers import WorkerStatus
 from runlane.errors import NotFound, Unauthenticated, Unavailable
 from runlane.settings import Settings
 from runlane.stack.processes import ProcessSpec
@@ -179,7 +180,7 @@ class _ApiProbe:
         """Returns when a scan worker has joined and is on line."""
         page = await self._get("/v1/workers")
         rows = cast(list[dict[str, object]], page["items"])
-        if not any(row["status"] == "online" for row in rows):
+        if not any(row["status"] == WorkerStatus.ONLINE for row in rows):
             raise Unavailable("no scan worker is on line")
 
     async def _get(self, path: str) -> dict[str, object]:

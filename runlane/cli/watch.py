@@ -17,23 +17,28 @@ from runlane.cli.client import ApiClient, Json
 from runlane.cli.errors import ExitCode
 from runlane.cli.output import note, print_json
 from runlane.cli.text import visible
+from runlane.jobs import JOBS, JobStatus, RunStatus, StepStatus
 
 POLL_S: Final = 0.4
 _ENDS: Final = {
-    "completed": ExitCode.OK,
-    "failed": ExitCode.RUN_FAILED,
-    "cancelled": ExitCode.RUN_CANCELLED,
+    str(RunStatus.COMPLETED): ExitCode.OK,
+    str(RunStatus.FAILED): ExitCode.RUN_FAILED,
+    str(RunStatus.CANCELLED): ExitCode.RUN_CANCELLED,
 }
-_TERMINAL: Final = ("completed", "failed", "cancelled", "skipped")
 _SIGNS: Final = {
-    "completed": "✓",
-    "failed": "✗",
-    "cancelled": "✗",
-    "skipped": "–",
-    "running": "◐",
-    "waiting": "○",
+    str(StepStatus.COMPLETED): "✓",
+    str(StepStatus.FAILED): "✗",
+    str(StepStatus.CANCELLED): "✗",
+    str(StepStatus.SKIPPED): "–",
+    str(StepStatus.RUNNING): "◐",
+    str(StepStatus.WAITING): "○",
 }
-_STYLES: Final = {"completed": "green", "failed": "red", "cancelled": "red", "running": "cyan"}
+_STYLES: Final = {
+    str(StepStatus.COMPLETED): "green",
+    str(StepStatus.FAILED): "red",
+    str(StepStatus.CANCELLED): "red",
+    str(StepStatus.RUNNING): "cyan",
+}
 
 Show = Callable[[Json], None]
 
@@ -106,6 +111,7 @@ def render(state: Json) -> Group:
     for step in _steps(state):
         done, total = _progress(step)
         jobs = cast(dict[str, int], step["jobs"])
+        failed = jobs.get(JobStatus.FAILED, 0)
         step_status = str(step["status"])
         style = _STYLES.get(step_status, "dim")
         table.add_row(
@@ -113,8 +119,8 @@ def render(state: Json) -> Group:
             Text(_SIGNS.get(step_status, "?"), style=style),
             ProgressBar(total=max(total, 1), completed=done, width=24),
             Text(f"{done}/{total}"),
-            Text(f"{jobs.get('failed', 0)} failed", style="red" if jobs.get("failed") else "dim"),
-            Text(f"{jobs.get('in_progress', 0)} running", style="dim"),
+            Text(f"{failed} failed", style="red" if failed else "dim"),
+            Text(f"{jobs.get(JobStatus.IN_PROGRESS, 0)} running", style="dim"),
         )
     return Group(head, table)
 
@@ -125,7 +131,7 @@ def _steps(state: Json) -> list[Json]:
 
 def _progress(step: Json) -> tuple[int, int]:
     jobs = cast(dict[str, int], step["jobs"])
-    return sum(jobs.get(status, 0) for status in _TERMINAL), sum(jobs.values())
+    return sum(jobs.get(status, 0) for status in JOBS.terminal), sum(jobs.values())
 
 
 def _blocked(state: Json) -> str:

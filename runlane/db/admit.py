@@ -15,7 +15,7 @@ from runlane.db.guards import step_may
 from runlane.db.pool import Connection, Record
 from runlane.events import EVENT_CATALOG, Envelope, envelope
 from runlane.events.payloads import JobCreated
-from runlane.jobs import STEPS, StepVerb
+from runlane.jobs import STEPS, StepStatus, StepVerb
 from runlane.tools import TOOLS, FansOut
 
 CHUNK: Final = 1_000
@@ -123,7 +123,7 @@ async def admit_chunk(conn: Connection, run_id: UUID, step_id: str) -> Admitted:
     One transaction of the caller. Harmless when repeated: it goes on behind the cursor.
     """
     step = await conn.fetchrow(_STEP, run_id, step_id)
-    if step is None or step["status"] != "running" or step["admitted_at"] is not None:
+    if step is None or step["status"] != StepStatus.RUNNING or step["admitted_at"] is not None:
         return Admitted(0, is_done=True)
     tool = TOOLS[step["tool_id"]]
     subjects = await conn.fetch(

@@ -15,7 +15,7 @@ from runlane.db.pool import Connection, Record
 from runlane.errors import Conflict, NotFound
 from runlane.events import EVENT_CATALOG, Envelope, envelope, scrub_text
 from runlane.events.payloads import JobCancelled, RunPayload
-from runlane.jobs import JOBS, RUNS, STEPS, JobVerb, RunVerb, StepVerb
+from runlane.jobs import JOBS, RUNS, STEPS, JobVerb, Outcome, RunVerb, StepVerb
 
 CAUSE_RUN = "run"
 """Value of the `cause` attribute of events that a run action brought about, job by job."""
@@ -38,8 +38,8 @@ WHERE jobs.id = doomed.id
 RETURNING jobs.id, jobs.workspace_id, jobs.step_id, jobs.tool_id, jobs.attempt
 """
 
-_ATTEMPTS = """
-UPDATE job_attempts SET ended_at = clock_timestamp(), outcome = 'cancelled'
+_ATTEMPTS = f"""
+UPDATE job_attempts SET ended_at = clock_timestamp(), outcome = '{Outcome.CANCELLED}'
 WHERE job_id = ANY($1::uuid[]) AND ended_at IS NULL
 """
 

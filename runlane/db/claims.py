@@ -11,7 +11,7 @@ from uuid import UUID
 
 from runlane import names
 from runlane.db import outbox
-from runlane.db.guards import job_may
+from runlane.db.guards import IN_PROGRESS, PENDING, job_may
 from runlane.db.pool import Connection, Record
 from runlane.events import EVENT_CATALOG, Envelope, envelope
 from runlane.events.payloads import JobStarted
@@ -87,18 +87,18 @@ WITH eligible AS (
 SELECT * FROM claimed ORDER BY priority, created_at, id
 """
 
-_CLAIMED_BEFORE = """
+_CLAIMED_BEFORE = f"""
 SELECT j.id, j.workspace_id, j.run_id, j.step_id, j.tool_id, j.category, j.attempt, j.spec
 FROM job_attempts a
-JOIN jobs j ON j.id = a.job_id AND j.attempt = a.attempt AND j.status = 'in_progress'
+JOIN jobs j ON j.id = a.job_id AND j.attempt = a.attempt AND j.status = {IN_PROGRESS}
 WHERE a.dispatch_id = $1 AND a.claim_key = $2 AND a.worker_id = $3 AND a.incarnation = $4
   AND a.staged_at IS NULL AND a.ended_at IS NULL
 ORDER BY j.priority, j.created_at, j.id
 """
 
-_GIVE_UP_REST = """
+_GIVE_UP_REST = f"""
 UPDATE jobs SET dispatch_id = NULL
-WHERE dispatch_id = $1 AND completed_at IS NULL AND status = 'pending'
+WHERE dispatch_id = $1 AND completed_at IS NULL AND status = {PENDING}
 """
 
 _CONTEXT = """

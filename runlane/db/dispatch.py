@@ -11,7 +11,7 @@ from typing import Final
 from uuid import UUID
 
 from runlane import names
-from runlane.db.guards import LIVE_JOB
+from runlane.db.guards import LIVE_JOB, PENDING
 from runlane.db.pool import Connection, Record
 from runlane.definitions import limits_of
 from runlane.runs import BATCHES_PER_SLOT, batch_size
@@ -103,18 +103,18 @@ WHERE status = 'online' AND deleted_at IS NULL AND $2 = ANY(toolsets)
 GROUP BY scope, network_id
 """
 
-_DUE = """
+_DUE = f"""
 SELECT count(*) FROM (
   SELECT 1 FROM jobs
-  WHERE run_id = $1 AND step_id = $2 AND status = 'pending' AND dispatch_id IS NULL
+  WHERE run_id = $1 AND step_id = $2 AND status = {PENDING} AND dispatch_id IS NULL
     AND due_at <= clock_timestamp()
   LIMIT $3
 ) due
 """
 
-_TAKE = """
+_TAKE = f"""
 SELECT id, priority, network_id, alone FROM jobs
-WHERE run_id = $1 AND step_id = $2 AND status = 'pending' AND dispatch_id IS NULL
+WHERE run_id = $1 AND step_id = $2 AND status = {PENDING} AND dispatch_id IS NULL
   AND due_at <= clock_timestamp()
 ORDER BY priority, created_at, id
 LIMIT $3
@@ -138,9 +138,9 @@ _LIVE = f"""
 SELECT EXISTS (SELECT 1 FROM jobs WHERE run_id = $1 AND step_id = $2 AND {LIVE_JOB})
 """
 
-_NEXT_DUE = """
+_NEXT_DUE = f"""
 SELECT extract(epoch FROM min(due_at) - clock_timestamp())::float8 FROM jobs
-WHERE run_id = $1 AND step_id = $2 AND status = 'pending' AND dispatch_id IS NULL
+WHERE run_id = $1 AND step_id = $2 AND status = {PENDING} AND dispatch_id IS NULL
 """
 
 _IDS = "SELECT uuidv7() FROM generate_series(1, $1)"

@@ -1,9 +1,9 @@
 """SQL guards generated from the state machines: no statement spells out a list of states of its own."""
 
 from enum import StrEnum
-from typing import TypeVar
+from typing import Final, TypeVar
 
-from runlane.jobs import JOBS, RUNS, STEPS, JobVerb, Machine, RunVerb, StepVerb
+from runlane.jobs import JOBS, RUNS, STEPS, JobStatus, JobVerb, Machine, RunVerb, StepVerb
 
 StatusT = TypeVar("StatusT", bound=StrEnum)
 VerbT = TypeVar("VerbT", bound=StrEnum)
@@ -28,7 +28,13 @@ def run_may(verb: RunVerb, alias: str = "job_histories") -> str:
     return f"{alias}.status IN ({_sources(RUNS, verb)})"
 
 
-LIVE_JOB = "completed_at IS NULL"
+PENDING: Final = f"'{JobStatus.PENDING}'"
+IN_PROGRESS: Final = f"'{JobStatus.IN_PROGRESS}'"
+COMPLETED: Final = f"'{JobStatus.COMPLETED}'"
+FAILED: Final = f"'{JobStatus.FAILED}'"
+"""States of a job as SQL literals, for statements that name one state and ask for no verb."""
+
+LIVE_JOB: Final = "completed_at IS NULL"
 """Pending or in progress, spelt as in the partial indexes of live rows; the constraint makes it the same.
 
 Statements that look for live rows say it, so that the planner finds those indexes. Statements that go by id

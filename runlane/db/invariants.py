@@ -14,6 +14,7 @@ from redis.asyncio import Redis
 from redis.exceptions import ResponseError
 
 from runlane import names
+from runlane.db.guards import COMPLETED, IN_PROGRESS
 from runlane.db.pool import Connection
 from runlane.events import EVENT_POLICY, Lane
 from runlane.jobs import JOBS, MAX_FAILURES, RUNS, STEPS, Outcome
@@ -62,7 +63,7 @@ _FINAL_JOB: Final = _list(frozenset[StrEnum](JOBS.terminal))
 _FINAL_STEP: Final = _list(frozenset[StrEnum](STEPS.terminal))
 _FINAL_RUN: Final = _list(frozenset[StrEnum](RUNS.terminal))
 _VERDICTS: Final = _list(tuple(f"job.{status}" for status in JOBS.terminal))
-_COMPLETED: Final = f"'{Outcome.COMPLETED}'"
+_COMPLETED_OUTCOME: Final = f"'{Outcome.COMPLETED}'"
 _POLICY: Final = ", ".join(f"('{name}', {policy.persist})" for name, policy in sorted(EVENT_POLICY.items()))
 _LANES: Final = ", ".join(f"('{lane}')" for lane in Lane)
 
@@ -78,10 +79,10 @@ INVARIANTS: Final = (
     Invariant(
         "I1.one_owner",
         "a job is in progress exactly while its newest attempt is open",
-        """
+        f"""
         SELECT j.id AS offender FROM jobs j
         LEFT JOIN job_attempts a ON a.job_id = j.id AND a.attempt = j.attempt AND a.ended_at IS NULL
-        WHERE (j.status = 'in_progress') <> (a.job_id IS NOT NULL)
+        WHERE (j.status = {IN_PROGRESS}) <> (a.job_id IS NOT NULL)
         """,
     ),
     Invariant(
@@ -99,7 +100,7 @@ INVARIANTS: Final = (
         "I3.no_double_merge",
         "at most one attempt of a job is completed",
         f"""
-        SELECT job_id AS offender FROM job_attempts WHERE outcome = {_COMPLETED}
+        SELECT job_id AS offender FROM job_attempts WHERE outcome = {_COMPLETED_OUTCOME}
         GROUP BY job_id HAVING count(*) > 1
         """,
     ),
@@ -108,9 +109,9 @@ INVARIANTS: Final = (
         "a job is completed exactly if its newest attempt is",
         f"""
         SELECT j.id AS offender FROM jobs j
-        WHERE (j.status = 'completed') <> EXISTS (
+        WHERE (j.status = {COMPLETED}) <> EXISTS (
           SELECT FROM job_attempts a
-          WHERE a.job_id = j.id AND a.attempt = j.attempt AND a.outcome = {_COMPLETED})
+          WHERE a.job_id = j.id AND a.attempt = j.attempt AND a.outcome = {_COMPLETED_OUTCOME})
         """,
     ),
     Invariant(

@@ -12,10 +12,10 @@ from sqlalchemy.types import Text
 
 from runlane.db.paging import Orders, Page, PageRequest, fetch_page
 from runlane.db.tables import asset_services, assets, technologies, urls, vulnerabilities
+from runlane.tools.vulnerabilities import Severity
 
-_SEVERITIES: Final = ("info", "low", "medium", "high", "critical")
 _SEVERITY_RANK: Final = case(
-    *((vulnerabilities.c.severity == name, rank) for rank, name in enumerate(_SEVERITIES)), else_=0
+    *((vulnerabilities.c.severity == name, rank) for rank, name in enumerate(Severity)), else_=0
 )
 
 ASSET_ORDERS: Final[Orders] = {

@@ -9,6 +9,7 @@ from uuid import UUID
 
 from runlane import names
 from runlane.db.commands import CommandKind
+from runlane.db.guards import IN_PROGRESS
 from runlane.db.pool import Connection
 
 _NUDGE = f"""
@@ -30,11 +31,11 @@ WITH flipped AS (
 SELECT count(*), pg_notify('{names.COMMANDS_CHANNEL}', '') FROM written
 """
 
-_OF_WORKER = """
+_OF_WORKER = f"""
 SELECT DISTINCT d.workflow_id
 FROM jobs j
 JOIN dispatches d ON d.id = j.dispatch_id
-WHERE j.worker_id = $1 AND j.completed_at IS NULL AND j.status = 'in_progress'
+WHERE j.worker_id = $1 AND j.completed_at IS NULL AND j.status = {IN_PROGRESS}
 """
 
 _OF_RUN = f"""

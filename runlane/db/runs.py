@@ -6,7 +6,7 @@ from uuid import UUID
 
 from runlane import names
 from runlane.db import outbox
-from runlane.db.guards import job_may, run_may, step_may
+from runlane.db.guards import FAILED, IN_PROGRESS, PENDING, job_may, run_may, step_may
 from runlane.db.pool import Connection, Record
 from runlane.errors import Conflict, NotFound, Refused
 from runlane.events import EVENT_CATALOG, Envelope, envelope
@@ -66,9 +66,9 @@ WITH cleared AS (
 UPDATE run_shards SET nudged_at = NULL WHERE workflow_id = $1 AND nudged_at IS NOT NULL
 """
 
-_FREE_PENDING = """
+_FREE_PENDING = f"""
 UPDATE jobs SET dispatch_id = NULL
-WHERE run_id = $1 AND completed_at IS NULL AND status = 'pending' AND dispatch_id IS NOT NULL
+WHERE run_id = $1 AND completed_at IS NULL AND status = {PENDING} AND dispatch_id IS NOT NULL
 """
 
 _CLOSE_DISPATCHES = """
@@ -79,24 +79,24 @@ _CLOSE_SHARDS = """
 UPDATE run_shards SET closed_at = clock_timestamp() WHERE run_id = $1 AND closed_at IS NULL
 """
 
-_IN_PROGRESS = """
+_IN_PROGRESS = f"""
 SELECT DISTINCT dispatch_id FROM jobs
-WHERE run_id = $1 AND completed_at IS NULL AND status = 'in_progress'
+WHERE run_id = $1 AND completed_at IS NULL AND status = {IN_PROGRESS}
 """
 
-_ABANDONED = """
+_ABANDONED = f"""
 SELECT DISTINCT j.dispatch_id
 FROM jobs j
 JOIN dispatches d ON d.id = j.dispatch_id AND d.workflow_id = $2
 JOIN job_attempts a ON a.job_id = j.id AND a.attempt = j.attempt
 JOIN workers w ON w.id = j.worker_id
-WHERE j.run_id = $1 AND j.completed_at IS NULL AND j.status = 'in_progress'
+WHERE j.run_id = $1 AND j.completed_at IS NULL AND j.status = {IN_PROGRESS}
   AND (w.status IN ('offline', 'revoked') OR w.incarnation IS DISTINCT FROM a.incarnation)
 """
 
-_COUNTS = """
+_COUNTS = f"""
 SELECT count(*) AS total, count(*) FILTER (WHERE completed_at IS NULL) AS live,
-       count(*) FILTER (WHERE status = 'failed') AS failed
+       count(*) FILTER (WHERE status = {FAILED}) AS failed
 FROM jobs WHERE run_id = $1 AND step_id = $2
 """
 

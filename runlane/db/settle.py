@@ -17,7 +17,7 @@ from enum import StrEnum
 from typing import Final
 from uuid import UUID
 
-from runlane.db.guards import job_may
+from runlane.db.guards import IN_PROGRESS, PENDING, job_may
 from runlane.db.pool import Connection, Record
 from runlane.events import scrub_text
 from runlane.jobs import FREE, JOBS, JobStatus, JobVerb, Outcome, Verdict, judge
@@ -88,14 +88,14 @@ class Decision:
     summary: dict[str, object] = field(default_factory=dict)
 
 
-_ATTEMPTS = """
+_ATTEMPTS = f"""
 SELECT j.id AS job_id, j.attempt, j.workspace_id, j.run_id, j.step_id, j.tool_id, j.category, j.target_id,
        j.asset_id, j.service_id, j.dispatch_id, j.worker_id, j.failures, j.free_attempts,
        a.observed_at, a.merge_failures, a.staged_outcome, a.staged_error, a.is_complete, a.is_reachable,
        a.coverage, a.result_id
 FROM jobs j
 JOIN job_attempts a ON a.job_id = j.id AND a.attempt = j.attempt
-WHERE j.dispatch_id = ANY($1::uuid[]) AND j.completed_at IS NULL AND j.status = 'in_progress'
+WHERE j.dispatch_id = ANY($1::uuid[]) AND j.completed_at IS NULL AND j.status = {IN_PROGRESS}
 ORDER BY j.id
 """
 
@@ -116,11 +116,11 @@ FOR UPDATE OF j, a
 _WRITE_JOBS = f"""
 UPDATE jobs
 SET status = v.status,
-    completed_at = CASE WHEN v.status <> 'pending' THEN clock_timestamp() END,
-    dispatch_id = CASE WHEN v.status <> 'pending' THEN jobs.dispatch_id END,
-    worker_id = CASE WHEN v.status <> 'pending' THEN jobs.worker_id END,
-    picked_at = CASE WHEN v.status <> 'pending' THEN jobs.picked_at END,
-    due_at = CASE WHEN v.status = 'pending' THEN clock_timestamp() + v.delay ELSE jobs.due_at END,
+    completed_at = CASE WHEN v.status <> {PENDING} THEN clock_timestamp() END,
+    dispatch_id = CASE WHEN v.status <> {PENDING} THEN jobs.dispatch_id END,
+    worker_id = CASE WHEN v.status <> {PENDING} THEN jobs.worker_id END,
+    picked_at = CASE WHEN v.status <> {PENDING} THEN jobs.picked_at END,
+    due_at = CASE WHEN v.status = {PENDING} THEN clock_timestamp() + v.delay ELSE jobs.due_at END,
     failures = jobs.failures + v.charged::int,
     free_attempts = jobs.free_attempts + v.free::int,
     alone = jobs.alone OR v.alone,
@@ -157,18 +157,18 @@ WHERE (job_id, attempt) IN (SELECT * FROM unnest($1::uuid[], $2::int[]))
 
 _KEEP_RESULTS = "UPDATE job_results SET kept = true WHERE id = ANY($1::uuid[])"
 
-_FREE_REST = """
+_FREE_REST = f"""
 UPDATE jobs SET dispatch_id = NULL, alone = alone OR $2
-WHERE dispatch_id = ANY($1::uuid[]) AND completed_at IS NULL AND status = 'pending'
+WHERE dispatch_id = ANY($1::uuid[]) AND completed_at IS NULL AND status = {PENDING}
 """
 
 _CLOSE = """
 UPDATE dispatches SET closed_at = clock_timestamp() WHERE id = ANY($1::uuid[]) AND closed_at IS NULL
 """
 
-_CLAIMED_LATE = """
+_CLAIMED_LATE = f"""
 SELECT DISTINCT dispatch_id FROM jobs
-WHERE dispatch_id = ANY($1::uuid[]) AND completed_at IS NULL AND status = 'in_progress'
+WHERE dispatch_id = ANY($1::uuid[]) AND completed_at IS NULL AND status = {IN_PROGRESS}
 """
 
 _DISCARD = """

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from uuid import UUID
 
+from runlane.db.guards import IN_PROGRESS
 from runlane.db.pool import Connection
 from runlane.events import scrub_text
 from runlane.jobs import Outcome
@@ -74,7 +75,7 @@ ON CONFLICT (object_key) DO NOTHING
 RETURNING id
 """
 
-_STAGE = """
+_STAGE = f"""
 UPDATE job_attempts a
 SET staged_at = clock_timestamp(), staged_outcome = m.outcome, staged_error = m.error,
     is_complete = m.complete, is_reachable = m.reachable, coverage = m.coverage,
@@ -86,7 +87,7 @@ FROM unnest($5::uuid[], $6::int[], $7::text[], $8::text[], $9::bool[], $10::bool
   jobs j
 WHERE a.job_id = m.job_id AND a.attempt = m.attempt AND a.dispatch_id = $1 AND a.worker_id = $2
   AND a.incarnation = $3 AND a.ended_at IS NULL AND a.staged_at IS NULL
-  AND j.id = a.job_id AND j.attempt = a.attempt AND j.status = 'in_progress'
+  AND j.id = a.job_id AND j.attempt = a.attempt AND j.status = {IN_PROGRESS}
 RETURNING a.job_id
 """
 

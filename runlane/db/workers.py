@@ -12,11 +12,13 @@ import re
 import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Final
 from uuid import UUID
 
 from runlane import names
 from runlane.db import nudges, outbox
+from runlane.db.guards import IN_PROGRESS
 from runlane.db.keys import digest
 from runlane.db.pool import Connection, Record
 from runlane.errors import Conflict, Unauthenticated
@@ -33,6 +35,15 @@ TOKEN_START: Final = "rlw_"  # noqa: S105 the public part
 _TOKEN: Final = re.compile(rf"{TOKEN_START}([0-9a-f]{{32}})_[A-Za-z0-9_-]{{43}}\Z")
 
 
+class WorkerStatus(StrEnum):
+    """Presence of a scan worker, as in `workers.status`."""
+
+    OFFLINE = "offline"  # nobody sees its control stream, or it has left
+    ONLINE = "online"
+    DRAINING = "draining"  # takes no more jobs; set by its own heartbeat
+    REVOKED = "revoked"  # set by a person; its token is good for nothing any more
+
+
 @dataclass(frozen=True, slots=True)
 class Worker:
     """A scan worker as its row has it now."""
@@ -45,7 +56,7 @@ class Worker:
     toolsets: Sequence[str]
     slots: Mapping[str, int]
     incarnation: UUID | None
-    status: str
+    status: WorkerStatus
 
     def require_incarnation(self) -> UUID:
         """Its life of the moment.
@@ -130,11 +141,11 @@ SET beat_at = clock_timestamp(), status = CASE WHEN $3 AND status = 'online' THE
 WHERE id = $1 AND incarnation = $2 AND status <> 'revoked'
 """
 
-_NOT_ITS = """
+_NOT_ITS = f"""
 SELECT r.job_id, r.attempt
 FROM unnest($2::uuid[], $3::int[]) AS r (job_id, attempt)
 LEFT JOIN jobs j
-  ON j.id = r.job_id AND j.attempt = r.attempt AND j.worker_id = $1 AND j.status = 'in_progress'
+  ON j.id = r.job_id AND j.attempt = r.attempt AND j.worker_id = $1 AND j.status = {IN_PROGRESS}
 WHERE j.id IS NULL
 """
 
@@ -290,7 +301,7 @@ def _checked(row: Record | None, presented: str, pepper: bytes) -> Worker:
     stored: bytes = row["token_digest"] if row is not None else bytes(32)
     if not hmac.compare_digest(digest(presented, pepper), stored) or row is None:
         raise Unauthenticated("the worker token is not valid", code="worker.token")
-    if row["status"] == "revoked":
+    if row["status"] == WorkerStatus.REVOKED:
         raise Unauthenticated("the worker was revoked", code="worker.revoked")
     return _worker(row)
 
@@ -304,5 +315,5 @@ def _worker(row: Record) -> Worker:
         toolsets=row["toolsets"],
         slots=row["slots"],
         incarnation=row["incarnation"],
-        status=row["status"],
+        status=WorkerStatus(row["status"]),
     )
