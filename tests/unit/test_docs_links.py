@@ -164,7 +164,7 @@ def test_every_target_of_make_exists_and_is_a_command_of_dev(path: Path) -> None
     phony = re.search(r"^\.PHONY: (.+)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
     assert phony is not None
     targets = set(phony[1].split())
-    cases = re.findall(r"^([a-z| ]+)\)", (ROOT / "dev").read_text(), re.MULTILINE)
+    cases = re.findall(r"^([a-z| -]+)\)", (ROOT / "dev").read_text(), re.MULTILINE)
 
     asked = {command.words[1] for program in ("make", "./dev") for command in commands(path, program)}
 
