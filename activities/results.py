@@ -6,33 +6,30 @@ meanwhile is the next group.
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Final
 from uuid import UUID
 
 import asyncpg
-import orjson
 import structlog
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
+from activities.bodies import NOTHING, Found, fitting, read_bodies
 from activities.verdicts import events_of
 from runlane.db import inventory, outbox, settle
 from runlane.db.inventory import Merged, MergeJob
 from runlane.db.pool import Connection, Pool
-from runlane.db.settle import Attempt, Decision, Ending, StagedBody
+from runlane.db.settle import Attempt, Decision, Ending
 from runlane.errors import RunlaneError
 from runlane.events import Envelope
 from runlane.jobs import Outcome
-from runlane.storage import CorruptObject, Storage
-from runlane.tools import Category, Parsed, parse_records
+from runlane.storage import Storage
+from runlane.tools import Category, Parsed
 
 log = structlog.get_logger(__name__)
-
-LARGE_BODY_BYTES: Final = 256 * 1024
-"""A staged body above this is parsed in a thread, so that heartbeats go on."""
 
 BEAT_EVERY_S: Final = 2.0
 """Time between heartbeats of a merge."""
@@ -63,9 +60,6 @@ class SettleResult:
     again: list[EndedBatch] = field(default_factory=list)
     delay_s: float = 0.0
     jobs: int = 0
-
-
-RawRecords = Mapping[tuple[UUID, int], list[object]]
 
 
 class ResultActivities:
@@ -99,16 +93,20 @@ class ResultActivities:
         endings = {UUID(batch.dispatch_id): Ending(batch.ending) for batch in request.batches}
         async with self._pool.acquire() as conn:
             attempts = await settle.attempts_of(conn, list(endings))
-            bodies = await settle.bodies_of(conn, attempts)
-        raws, corrupt = await self._records(bodies)
+            staged = await settle.bodies_of(conn, attempts)
+        bodies = fitting(staged)
+        left = {body.result_id for body in staged[len(bodies) :]}
+        waiting = {attempt.dispatch_id for attempt in attempts if attempt.result_id in left}
+        attempts = [attempt for attempt in attempts if attempt.result_id not in left]
+        found, corrupt = await read_bodies(self._storage, bodies, attempts)
         async with self._pool.acquire() as conn, conn.transaction():
             locked = await settle.lock(conn, attempts)
-            merge = _Merge(conn, raws, corrupt)
+            merge = _Merge(conn, found, corrupt)
             decisions = await merge.decide_all(locked, endings)
             await settle.write(conn, decisions)
             await outbox.insert(conn, [*merge.envelopes, *events_of(decisions, datetime.now(UTC))])
             again = {attempt.dispatch_id for attempt in merge.failed}
-            late = _staged_late(attempts, locked) - again
+            late = waiting | _staged_late(attempts, locked) - again
             for is_lost in (False, True):
                 ended = [i for i, e in endings.items() if (e is Ending.LOST) is is_lost]
                 closed = [i for i in ended if i not in again | late]
@@ -118,36 +116,11 @@ class ResultActivities:
         await self._storage.discard(keys)
         return _result(endings, again, late, merge, len(decisions))
 
-    async def _records(self, bodies: Sequence[StagedBody]) -> tuple[RawRecords, dict[UUID, str]]:
-        raws: dict[tuple[UUID, int], list[object]] = {}
-        corrupt: dict[UUID, str] = {}
-        for staged in bodies:
-            try:
-                body = await self._load(staged)
-                if len(body) > LARGE_BODY_BYTES:
-                    raws.update(await asyncio.to_thread(_split, body))
-                else:
-                    raws.update(_split(body))
-            except (CorruptObject, ValueError, KeyError, TypeError) as error:
-                corrupt[staged.result_id] = f"staged result cannot be read: {error}"
-        return raws, corrupt
-
-    async def _load(self, staged: StagedBody) -> bytes:
-        if staged.object_key is None:
-            return staged.body or b""
-        return await self._storage.load(staged.object_key, size_bytes=staged.size_bytes, sha256=staged.sha256)
-
 
 async def _beat_forever() -> None:
     while True:
         activity.heartbeat()
         await asyncio.sleep(BEAT_EVERY_S)
-
-
-def _split(body: bytes) -> dict[tuple[UUID, int], list[object]]:
-    """Raw records by job and attempt."""
-    lines = (orjson.loads(line) for line in body.splitlines() if line.strip())
-    return {(UUID(line["job"]), int(line["attempt"])): list(line["records"]) for line in lines}
 
 
 def _staged_late(attempts: Sequence[Attempt], locked: Sequence[Attempt]) -> set[UUID]:
@@ -170,9 +143,9 @@ def _result(
 class _Merge:
     """One settle transaction: merges records category by category and decides each attempt."""
 
-    def __init__(self, conn: Connection, raws: RawRecords, corrupt: Mapping[UUID, str]) -> None:
+    def __init__(self, conn: Connection, found: Mapping[UUID, Found], corrupt: Mapping[UUID, str]) -> None:
         self._conn = conn
-        self._raws = raws
+        self._found = found
         self._corrupt = corrupt
         self.envelopes: list[Envelope] = []
         self.failed: list[Attempt] = []
@@ -195,11 +168,7 @@ class _Merge:
         return decisions
 
     def _with_partial(self, decision: Decision) -> Decision:
-        raws = self._raws.get((decision.attempt.job_id, decision.attempt.attempt))
-        if not raws:
-            return decision
-        partial = orjson.dumps(raws[:100]).decode()
-        return Decision(decision.attempt, decision.outcome, decision.verdict, decision.error, partial)
+        return replace(decision, partial=self._of(decision.attempt).partial)
 
     async def _merge_category(self, category: Category, attempts: Sequence[Attempt]) -> list[Decision]:
         good = [attempt for attempt in attempts if attempt.result_id not in self._corrupt]
@@ -219,7 +188,7 @@ class _Merge:
         return decisions + await self._count_failures(failed, bad)
 
     async def _merge_together(self, category: Category, attempts: Sequence[Attempt]) -> list[Decision]:
-        parsed = {a.job_id: parse_records(category, self._of(a)) for a in attempts}
+        parsed = {attempt.job_id: self._of(attempt).parsed for attempt in attempts}
         if not attempts or category is Category.BENCH:
             return [_completed(a, parsed[a.job_id], None) for a in attempts]
         async with self._conn.transaction():
@@ -228,8 +197,8 @@ class _Merge:
         self.envelopes += merged.envelopes
         return [_completed(a, parsed[a.job_id], merged) for a in attempts]
 
-    def _of(self, attempt: Attempt) -> Iterable[object]:
-        return self._raws.get((attempt.job_id, attempt.attempt), [])
+    def _of(self, attempt: Attempt) -> Found:
+        return self._found.get(attempt.job_id, NOTHING)
 
     async def _count_failures(
         self, attempts: Sequence[Attempt], reasons: Mapping[UUID, str]

@@ -22,7 +22,8 @@ from runlane import names
 from runlane.errors import Unavailable
 
 UPLOAD_EXPIRY = timedelta(minutes=15)
-MAX_OBJECT_BYTES = 512 * 1024 * 1024
+MAX_OBJECT_BYTES = 128 * 1024 * 1024
+"""Twice what one child of a scan worker may write; the merge holds an object in memory."""
 
 
 @dataclass(frozen=True, slots=True)
