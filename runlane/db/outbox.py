@@ -18,6 +18,9 @@ from runlane.events import BusEvent, Envelope, require_publishable
 PARTITION_DAYS_AHEAD: Final = 7
 """Daily partitions that exist in advance."""
 
+INSERT_CHUNK: Final = 1_000
+"""Events of one insert."""
+
 LANE_DEAD_AFTER: Final = timedelta(minutes=10)
 """A lane without a sign of life for this long is not waited for; it heals from the outbox later."""
 
@@ -36,16 +39,20 @@ SELECT pg_notify($7, '')
 async def insert(conn: Connection, envelopes: Sequence[Envelope]) -> None:
     """Writes events, in this order, and wakes the relay at commit. Call it after the row locks of the cause.
 
-    One statement. A repeated transaction writes the same event ids again; what keeps events single is the
-    conditional update of their cause in the same transaction.
+    A statement for each chunk: a merge of many records or the cancel of a large run neither holds up its
+    process nor meets the limit of a statement's time. A repeated transaction writes the same event ids again;
+    what keeps events single is the conditional update of their cause in the same transaction.
 
     Raises:
         UnknownEvent: a type is not in the catalog, or reserved.
     """
-    if not envelopes:
-        return
     for name in {e.type for e in envelopes}:
         require_publishable(name)
+    for start in range(0, len(envelopes), INSERT_CHUNK):
+        await _insert(conn, envelopes[start : start + INSERT_CHUNK])
+
+
+async def _insert(conn: Connection, envelopes: Sequence[Envelope]) -> None:
     await conn.execute(
         _INSERT,
         [e.workspace_id for e in envelopes],
