@@ -14,8 +14,8 @@ import structlog
 from temporalio.client import Client
 from temporalio.service import RPCError, RPCStatusCode
 
-from lanes.backoff import pause
 from runlane import names
+from runlane.backoff import pause
 from runlane.db import commands
 from runlane.db.commands import Command, CommandKind
 from runlane.db.notices import listening

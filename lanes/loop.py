@@ -16,8 +16,9 @@ from typing import Final, Protocol
 import structlog
 from redis.exceptions import RedisError
 
-from lanes.backoff import Backoff, is_transient, pause
+from lanes.outages import is_transient, new_backoff
 from runlane import stream
+from runlane.backoff import pause
 from runlane.db import lanes, outbox, pool
 from runlane.db.pool import Connection
 from runlane.errors import Invalid
@@ -131,7 +132,7 @@ class LaneLoop:
 
     async def run(self, stop: asyncio.Event) -> None:
         """Turns until `stop`. An error of a server is raised, one of the sink is counted and tried again."""
-        backoff = Backoff()
+        backoff = new_backoff()
         while not stop.is_set():
             try:
                 is_driving = await self.turn()

@@ -16,11 +16,11 @@ from typing import Final
 import asyncpg
 import structlog
 
-from lanes.backoff import pause
 from runlane import names, stream
+from runlane.backoff import pause
 from runlane.db import lanes, outbox
 from runlane.db.locks import RELAY_LEADER, try_hold
-from runlane.db.pool import Connection, prepare
+from runlane.db.pool import COMMAND_TIMEOUT_S, Connection, prepare, session_settings
 from runlane.errors import Defect
 from runlane.events import BusEvent
 from runlane.events.wire import to_fields, validate
@@ -85,14 +85,8 @@ async def run_relay(config: RelayConfig, stop: asyncio.Event) -> None:
 
 @asynccontextmanager
 async def _connection(url: str) -> AsyncIterator[Connection]:
-    settings = {
-        "application_name": "runlane-relay",
-        "timezone": "UTC",
-        "jit": "off",
-        **_KEEPALIVE,
-        **_PLANNER,
-    }
-    conn: Connection = await asyncpg.connect(url, command_timeout=60, server_settings=settings)
+    settings = session_settings("runlane-relay") | _KEEPALIVE | _PLANNER
+    conn: Connection = await asyncpg.connect(url, command_timeout=COMMAND_TIMEOUT_S, server_settings=settings)
     try:
         await prepare(conn)
         yield conn

@@ -7,10 +7,11 @@ from typing import Final
 import structlog
 
 from lanes.audit import AuditSink
-from lanes.backoff import Backoff, is_transient, pause
 from lanes.commands import run_command_relay
 from lanes.loop import LaneConfig, Sink, run_lane
+from lanes.outages import is_transient, new_backoff
 from lanes.relay import RelayConfig, run_relay
+from runlane.backoff import pause
 from runlane.errors import Refused
 from runlane.settings import Settings
 
@@ -52,7 +53,7 @@ async def supervise(name: str, part: Part, stop: asyncio.Event) -> None:
     Raises:
         Refused: trying again cannot help.
     """
-    backoff = Backoff()
+    backoff = new_backoff()
     clock = asyncio.get_running_loop().time
     while not stop.is_set():
         started = clock()

@@ -1,6 +1,6 @@
 """The event stream in Redis or Valkey: publish in steps of exactly one, read by group, dead-letter.
 
-All commands of the bus are here, for servers from Redis 7.0 and Valkey 8 on, one primary. Replies are those
+All commands of the bus are here, for servers from Redis 7.2 and Valkey 8 on, one primary. Replies are those
 of protocol 2. A publish is never repeated by the client library: the relay decides what to send again.
 """
 

@@ -15,6 +15,7 @@ from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxR
 from activities.results import ResultActivities
 from activities.runs import RunActivities
 from runlane import names
+from runlane.backoff import Backoff
 from runlane.db.pool import Pool, open_pool
 from runlane.settings import Settings
 from runlane.storage import Storage, StorageConfig
@@ -27,7 +28,8 @@ CORE_SLOTS = 32
 RESULT_SLOTS = 8
 POOL_SIZE = 8
 GRACE = timedelta(seconds=10)
-_CONNECT_BACKOFF_S = (0.1, 0.2, 0.5, 1.0, 2.0)
+FIRST_PAUSE = timedelta(milliseconds=100)
+MOST_PAUSE = timedelta(seconds=2)
 
 RUNNER = SandboxedWorkflowRunner(
     restrictions=SandboxRestrictions.default.with_passthrough_modules("runlane", "activities")
@@ -50,15 +52,14 @@ async def connect_database(settings: Settings, name: str) -> Pool:
 
 
 async def _until_there(server: str, connect: Callable[[], Awaitable[ConnectedT]]) -> ConnectedT:
-    tries = 0
+    backoff = Backoff(FIRST_PAUSE, MOST_PAUSE)
     while True:
         try:
             return await connect()
         except (OSError, RuntimeError, RPCError, asyncpg.PostgresError) as error:
-            delay = _CONNECT_BACKOFF_S[min(tries, len(_CONNECT_BACKOFF_S) - 1)]
-            log.warning("server_not_there", server=server, error=str(error)[:200], retry_s=delay)
-            tries += 1
-            await asyncio.sleep(delay)
+            pause_s = backoff.next().total_seconds()
+            log.warning("server_not_there", server=server, error=str(error)[:200], retry_s=round(pause_s, 2))
+            await asyncio.sleep(pause_s)
 
 
 async def run_core(settings: Settings, stop: asyncio.Event) -> None:

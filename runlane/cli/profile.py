@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from runlane.cli.errors import CommandError, ExitCode
+from runlane.private_files import write_private
 
 if TYPE_CHECKING:
     from runlane.cli.client import ApiClient
@@ -64,12 +65,7 @@ def read_profile(path: Path) -> Profile | None:
 
 def write_profile(path: Path, profile: Profile) -> None:
     """Writes a profile for its owner's eyes only, whole or not at all."""
-    draft = path.with_suffix(".new")
-    draft.unlink(missing_ok=True)
-    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(descriptor, "w") as file:
-        json.dump(asdict(profile), file)
-    draft.replace(path)
+    write_private(path, json.dumps(asdict(profile)).encode())
 
 
 def open_client() -> "ApiClient":

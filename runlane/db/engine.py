@@ -13,7 +13,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 from sqlalchemy.pool import ConnectionPoolEntry
 
-from runlane.db.pool import Connection, prepare
+from runlane.db.pool import COMMAND_TIMEOUT_S, Connection, prepare, session_settings
 from runlane.errors import Defect, Unavailable
 
 POOL_TIMEOUT_S: Final = 10.0
@@ -47,8 +47,8 @@ def open_engine(url: str, *, size: int) -> AsyncEngine:
         # The codec of `prepare` encodes; SQLAlchemy must hand the object over as it is.
         json_serializer=lambda value: value,
         connect_args={
-            "command_timeout": 60,
-            "server_settings": {"application_name": "runlane-api", "timezone": "UTC", "jit": "off"},
+            "command_timeout": COMMAND_TIMEOUT_S,
+            "server_settings": session_settings("runlane-api"),
         },
     )
     event.listen(engine.sync_engine, "connect", _on_connect)

@@ -1,6 +1,6 @@
 """The asyncpg pool of the hot paths, with jsonb as Python objects."""
 
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import asyncpg
 import orjson
@@ -15,6 +15,15 @@ else:
     Connection = asyncpg.Connection
     Pool = asyncpg.Pool
     Record = asyncpg.Record
+
+
+COMMAND_TIMEOUT_S: Final = 60.0
+"""How long one statement may take, on whatever connection."""
+
+
+def session_settings(name: str) -> dict[str, str]:
+    """Settings of every session of ours. `name` shows in pg_stat_activity."""
+    return {"application_name": name, "timezone": "UTC", "jit": "off"}
 
 
 def encode_json(value: object) -> str:
@@ -54,7 +63,7 @@ async def open_pool(url: str, *, size: int, name: str = "runlane") -> "Pool":
         max_size=size,
         init=prepare,
         reset=_keep_session,
-        command_timeout=60,
-        server_settings={"application_name": name, "timezone": "UTC", "jit": "off"},
+        command_timeout=COMMAND_TIMEOUT_S,
+        server_settings=session_settings(name),
     )
     return pool

@@ -7,14 +7,15 @@ Unavailable that it may later. Every call is safe to repeat: claims carry a key,
 import asyncio
 import base64
 import hashlib
-import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from datetime import timedelta
 from typing import Final, Self, TypeVar
 
 import httpx2
 import orjson
 
 from runlane import names
+from runlane.backoff import Backoff
 from runlane.errors import (
     Conflict,
     Defect,
@@ -40,8 +41,8 @@ _STREAM_SILENCE_S: Final = 8.0
 """The API says something every 2 s; a stream silent for longer is broken."""
 
 _MAX_STREAM_LINE: Final = 65_536
-_BACKOFF_FIRST_S: Final = 0.1
-_BACKOFF_MOST_S: Final = 5.0
+_BACKOFF_FIRST: Final = timedelta(milliseconds=100)
+_BACKOFF_MOST: Final = timedelta(seconds=5)
 
 _REFUSALS: Final[Mapping[int, type[Refused]]] = {
     401: Unauthenticated,
@@ -164,22 +165,23 @@ async def until_answered(call: Callable[[], Awaitable[AnswerT]], patience_s: flo
         Refused: the API said no.
     """
     deadline = asyncio.get_running_loop().time() + patience_s
-    tries = 0
+    backoff = new_backoff()
     while True:
         try:
             return await call()
         except Unavailable:
-            pause = backoff_s(tries)
-            if asyncio.get_running_loop().time() + pause > deadline:
+            pause_s = backoff.next().total_seconds()
+            if asyncio.get_running_loop().time() + pause_s > deadline:
                 raise
-            tries += 1
-            await asyncio.sleep(pause)
+            await asyncio.sleep(pause_s)
 
 
-def backoff_s(tries: int, most_s: float = _BACKOFF_MOST_S) -> float:
-    """Pause before the next try: 0.1 s doubled each time up to `most_s`, spread by half."""
-    pause = min(_BACKOFF_FIRST_S * 2.0 ** min(tries, 16), most_s)
-    return pause * random.uniform(0.5, 1.0)  # noqa: S311 spreads load, guards nothing
+def new_backoff(most: timedelta = _BACKOFF_MOST) -> Backoff:
+    """Pauses between tries: up to 0.1 s, doubled each time up to `most`, at least half of that.
+
+    Spread widely: a fleet of workers loses its API at the same moment.
+    """
+    return Backoff(_BACKOFF_FIRST, most, spread=(0.5, 1.0))
 
 
 def _object(text: bytes) -> Mapping[str, object]:

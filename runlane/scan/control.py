@@ -3,18 +3,19 @@
 import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Final
 
 import structlog
 
 from runlane.errors import Unavailable
 from runlane.scan.board import Board
-from runlane.scan.client import WorkerApi, backoff_s
+from runlane.scan.client import WorkerApi, new_backoff
 from runlane.scan.wire import Beat
 
 log = structlog.get_logger(__name__)
 
-_RECONNECT_MOST_S: Final = 1.0
+_RECONNECT_MOST: Final = timedelta(seconds=1)
 """The API takes a stream that stays away for longer than its grace as the death of the worker."""
 
 
@@ -35,17 +36,16 @@ class Control:
         Raises:
             Refused: this incarnation is not, or no longer, the worker.
         """
-        tries = 0
+        backoff = new_backoff(_RECONNECT_MOST)
         while True:
             try:
                 async for message in self.api.stream():
-                    tries = 0
+                    backoff.reset()
                     self._obey(message)
                 log.info("control_stream_ended")
             except Unavailable as error:
-                log.warning("control_stream_broken", detail=error.detail, tries=tries)
-            await asyncio.sleep(backoff_s(tries, _RECONNECT_MOST_S))
-            tries += 1
+                log.warning("control_stream_broken", detail=error.detail)
+            await asyncio.sleep(backoff.next().total_seconds())
 
     async def beat(self, every_s: float) -> None:
         """Sends heartbeats; drops jobs that the API says are not this worker's: hints may have been lost.

@@ -1,11 +1,12 @@
 """The worker's credential: who it is, in a file that only its user can read."""
 
-import os
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
 import orjson
+
+from runlane.private_files import write_private
 
 _FILE: Final = "worker.json"
 
@@ -40,15 +41,3 @@ def save_credential(folder: Path, credential: Credential) -> None:
 def forget_credential(folder: Path) -> None:
     """Removes a credential that the API no longer knows."""
     (folder / _FILE).unlink(missing_ok=True)
-
-
-def write_private(path: Path, content: bytes) -> None:
-    """Replaces a file in one step; mode 0600. A reader sees the old file or the new one."""
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
-    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    draft.replace(path)

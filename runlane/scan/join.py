@@ -1,6 +1,7 @@
 """The join: how a process becomes a scan worker, at its first start and at every later one."""
 
 import asyncio
+from datetime import timedelta
 from importlib.metadata import version
 from typing import Final
 
@@ -8,14 +9,14 @@ import structlog
 
 from runlane import names
 from runlane.errors import Conflict, Refused, Unauthenticated, Unavailable
-from runlane.scan.client import WorkerApi, backoff_s
+from runlane.scan.client import WorkerApi, new_backoff
 from runlane.scan.config import ScanSettings
 from runlane.scan.credential import Credential, forget_credential, load_credential, save_credential
 from runlane.scan.wire import Joined, JoinRequest
 
 log = structlog.get_logger(__name__)
 
-_MOST_PAUSE_S: Final = 2.0
+_MOST_PAUSE: Final = timedelta(seconds=2)
 _CONFLICT: Final = "worker.identity_conflict"
 _UNKNOWN: Final = "worker.token"
 
@@ -32,7 +33,7 @@ async def join(api: WorkerApi, settings: ScanSettings, incarnation: str) -> Join
     Raises:
         JoinFailed: the API refused.
     """
-    tries = 0
+    backoff = new_backoff(_MOST_PAUSE)
     while True:
         credential = load_credential(settings.state_dir)
         secret = credential.token if credential is not None else settings.enrolment_key
@@ -48,8 +49,7 @@ async def join(api: WorkerApi, settings: ScanSettings, incarnation: str) -> Join
             if joined.token is not None:
                 save_credential(settings.state_dir, Credential(joined.worker_id, joined.token))
             return joined
-        await asyncio.sleep(backoff_s(tries, _MOST_PAUSE_S))
-        tries += 1
+        await asyncio.sleep(backoff.next().total_seconds())
 
 
 def _judge(error: Refused, settings: ScanSettings, *, is_enrolled: bool) -> None:

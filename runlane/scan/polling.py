@@ -12,8 +12,9 @@ from temporalio.client import Client
 from temporalio.service import RPCError
 from temporalio.worker import Worker
 
+from runlane.backoff import pause
 from runlane.scan.activity import ScanActivities
-from runlane.scan.client import backoff_s
+from runlane.scan.client import new_backoff
 from runlane.scan.wire import Queue
 
 log = structlog.get_logger(__name__)
@@ -52,7 +53,7 @@ class Poller:
                 group.create_task(self._serve_queue(client, queue, stop))
 
     async def _connect(self, stop: asyncio.Event) -> Client | None:
-        tries = 0
+        backoff = new_backoff()
         while not stop.is_set():
             try:
                 return await Client.connect(
@@ -62,19 +63,17 @@ class Poller:
                 )
             except (RuntimeError, RPCError) as error:
                 log.warning("temporal_away", address=self.temporal.address, error=str(error))
-            await pause(stop, backoff_s(tries))
-            tries += 1
+            await pause(backoff.next(), stop)
         return None
 
     async def _serve_queue(self, client: Client, queue: Queue, stop: asyncio.Event) -> None:
-        tries = 0
+        backoff = new_backoff()
         while not stop.is_set():
             try:
                 await _run(self._worker(client, queue), stop)
             except (RuntimeError, RPCError) as error:  # how the SDK reports what it could not live through
                 log.warning("polling_failed", task_queue=queue.task_queue, error=str(error))
-                await pause(stop, backoff_s(tries))
-                tries += 1
+                await pause(backoff.next(), stop)
 
     def _worker(self, client: Client, queue: Queue) -> Worker:
         return Worker(
@@ -102,12 +101,3 @@ async def _run(worker: Worker, stop: asyncio.Event) -> None:
         stopping.cancel()
         running.cancel()
         await asyncio.wait([running])
-
-
-async def pause(stop: asyncio.Event, seconds: float) -> None:
-    """Waits for the stop, at most so long."""
-    try:
-        async with asyncio.timeout(seconds):
-            await stop.wait()
-    except TimeoutError:
-        pass

@@ -10,7 +10,7 @@ from uuid import uuid4
 import orjson
 import structlog
 
-from runlane.scan.credential import write_private
+from runlane.private_files import write_private
 from runlane.scan.wire import Member
 
 log = structlog.get_logger(__name__)

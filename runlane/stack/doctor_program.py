@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
+from runlane.db.keys import MIN_PEPPER
 from runlane.settings import Settings, unknown_variables
 from runlane.stack import binaries
 from runlane.stack.errors import StackError
@@ -19,7 +20,6 @@ OPTIONAL_TOOLS: Final = {
     "docker": "connector containers",
     "dockerd": "a private container engine for tests",
 }
-PEPPER_CHARS: Final = 32
 FREE_BYTES: Final = 1 << 30
 VERSION_TIMEOUT_S: Final = 20
 
@@ -37,8 +37,8 @@ def check_program() -> list[Check]:
 def check_machine(settings: Settings) -> list[Check]:
     """Secrets and disk space."""
     pepper = len(settings.key_pepper.get_secret_value())
-    strong = pepper >= PEPPER_CHARS
-    detail = "set" if strong else f"RUNLANE_KEY_PEPPER has {pepper} characters, {PEPPER_CHARS} are needed"
+    strong = pepper >= MIN_PEPPER
+    detail = "set" if strong else f"RUNLANE_KEY_PEPPER has {pepper} characters, {MIN_PEPPER} are needed"
     folder = next(
         each
         for each in (settings.state_dir.absolute(), *settings.state_dir.absolute().parents)

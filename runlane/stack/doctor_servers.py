@@ -114,7 +114,10 @@ def _judge_redis(info: Mapping[str, str]) -> list[Check]:
             "Redis Cluster is not supported",
         ),
         "redis role": (info.get("role") != "master", "this is a replica: events cannot be published here"),
-        "redis version": (compatible < MINIMUM_REDIS, f"{version} is older than 7.2"),
+        "redis version": (
+            compatible < MINIMUM_REDIS,
+            f"{version} is older than {'.'.join(map(str, MINIMUM_REDIS))}",
+        ),
         "redis memory": (
             info.get("maxmemory_policy") != "noeviction",
             f"maxmemory-policy is {info.get('maxmemory_policy')}: events may be evicted; set noeviction",

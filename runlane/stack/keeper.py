@@ -124,12 +124,7 @@ class Keeper:
             StackError: it died or was not ready in time. Nothing is left running.
         """
         async with self._busy:
-            try:
-                await self._launch(READY_TIMEOUT_S)
-            except BaseException:
-                await self._end()
-                raise
-            self._begin()
+            await self._launch_or_end()
 
     async def stop(self) -> None:
         """Stops the process for good; harmless when it does not run."""
@@ -140,12 +135,7 @@ class Keeper:
         """Stops the process orderly and starts it again; returns when it is ready."""
         async with self._busy:
             await self._end()
-            try:
-                await self._launch(READY_TIMEOUT_S)
-            except BaseException:
-                await self._end()
-                raise
-            self._begin()
+            await self._launch_or_end()
 
     def kill(self) -> int:
         """Kills the process as a crash would; it will be restarted. Returns the pid that was killed."""
@@ -167,6 +157,14 @@ class Keeper:
             await self._cancel_keeping()
             if self._process is not None:
                 self._process.detach()
+
+    async def _launch_or_end(self) -> None:
+        try:
+            await self._launch(READY_TIMEOUT_S)
+        except BaseException:  # a cancelled start leaves nothing running either
+            await self._end()
+            raise
+        self._begin()
 
     async def _launch(self, timeout_s: float | None) -> None:
         spec = self._make_spec()

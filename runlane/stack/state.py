@@ -25,6 +25,7 @@ from typing import Final, Self
 
 import psutil
 
+from runlane.private_files import write_private
 from runlane.stack.errors import StackBusy, StackError
 
 LOOPBACK: Final = "127.0.0.1"
@@ -111,7 +112,7 @@ class State:
             "secrets": self._secrets,
             "processes": {name: asdict(record) for name, record in self._processes.items()},
         }
-        write_private(self._path, json.dumps(body, indent=1))
+        write_private(self._path, json.dumps(body, indent=1).encode())
 
     def secret(self, name: str) -> str:
         """Returns a generated password or key."""
@@ -144,17 +145,6 @@ class State:
         """Forgets a stopped process."""
         if self._processes.pop(name, None) is not None:
             self.save()
-
-
-def write_private(path: Path, text: str) -> None:
-    """Replaces a file as a whole, readable by its owner only."""
-    draft = path.with_name(f"{path.name}.tmp")
-    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(descriptor, "w") as stream:
-        stream.write(text)
-        stream.flush()
-        os.fsync(stream.fileno())
-    draft.replace(path)
 
 
 def is_port_free(port: int) -> bool:

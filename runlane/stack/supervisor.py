@@ -15,6 +15,7 @@ from typing import Final, Self
 
 import structlog
 
+from runlane.private_files import write_private
 from runlane.stack.errors import ProcessDied, StackError
 from runlane.stack.keeper import Keeper, ProcessState, ProcessStatus, stop_leftover
 from runlane.stack.object_store import ObjectStore
@@ -26,7 +27,6 @@ from runlane.stack.state import (
     hold_lock,
     is_port_free,
     prepare_folder,
-    write_private,
 )
 from runlane.stack.takedown import Guard
 from runlane.stack.temporal import TemporalServer
@@ -85,7 +85,7 @@ class Stack:
             guard = await Guard.start(folder) if guarded else None
             try:
                 await stack._start_servers()
-                write_private(environment_file(folder), json.dumps(stack.environment(), indent=1))
+                write_private(environment_file(folder), json.dumps(stack.environment(), indent=1).encode())
                 yield stack
             finally:
                 await stack._close()

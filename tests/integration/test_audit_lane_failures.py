@@ -9,7 +9,7 @@ import pytest
 import structlog.testing
 from redis.asyncio import Redis
 
-from lanes import backoff, loop
+from lanes import loop, outages
 from lanes.audit import AuditSink
 from lanes.loop import MAX_ATTEMPTS
 from runlane import names
@@ -37,7 +37,7 @@ LONG_TOKEN = "Q" * 45
 
 @pytest.fixture(autouse=True)
 def _quick_lane(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(backoff, "FIRST", timedelta(milliseconds=5))
+    monkeypatch.setattr(outages, "FIRST_PAUSE", timedelta(milliseconds=5))
     monkeypatch.setattr(loop, "BLOCK", timedelta(milliseconds=100))
     with structlog.testing.capture_logs():
         yield

@@ -9,7 +9,7 @@ from cloudevents.core.v1.event import CloudEvent
 from redis.asyncio import Redis
 from redis.exceptions import ConnectionError as RedisConnectionError
 
-from lanes.backoff import is_transient
+from lanes.outages import is_transient
 from runlane.db import outbox
 from runlane.db.pool import Pool, open_pool
 from runlane.errors import UnknownEvent
