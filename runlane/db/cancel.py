@@ -9,7 +9,7 @@ from uuid import UUID
 import orjson
 
 from runlane import names
-from runlane.db import nudges, outbox
+from runlane.db import nudges, outbox, shards
 from runlane.db.guards import job_may, run_may, step_may
 from runlane.db.pool import Connection, Record
 from runlane.errors import Conflict, NotFound
@@ -55,9 +55,6 @@ WHERE id = $1 AND {run_may(RunVerb.CANCEL)}
 """
 
 
-_SHARDS = "UPDATE run_shards SET closed_at = clock_timestamp() WHERE run_id = $1 AND closed_at IS NULL"
-
-
 @dataclass(frozen=True, slots=True)
 class CancelResult:
     """What the cancel did; `jobs` is 0 when the run had been cancelled before."""
@@ -91,7 +88,7 @@ async def cancel_run(
     rows = await conn.fetch(_JOBS, run_id, clean_reason, CAUSE_RUN)
     await conn.execute(_ATTEMPTS, [row["id"] for row in rows])
     await conn.execute(_STEPS, run_id)
-    await conn.execute(_SHARDS, run_id)
+    await shards.close_shards(conn, run_id)
     await conn.execute(_CLOSE, run_id)
     await outbox.insert(
         conn, [*_job_events(run_id, rows, clean_reason), _run_event(run, workspace_id, reason)]

@@ -5,7 +5,7 @@ from datetime import datetime
 from uuid import UUID
 
 from runlane import names
-from runlane.db import outbox
+from runlane.db import outbox, shards
 from runlane.db.guards import FAILED, IN_PROGRESS, PENDING, job_may, run_may, step_may
 from runlane.db.pool import Connection, Record
 from runlane.errors import Conflict, NotFound, Refused
@@ -73,10 +73,6 @@ WHERE run_id = $1 AND completed_at IS NULL AND status = {PENDING} AND dispatch_i
 
 _CLOSE_DISPATCHES = """
 UPDATE dispatches SET closed_at = clock_timestamp() WHERE run_id = $1 AND closed_at IS NULL
-"""
-
-_CLOSE_SHARDS = """
-UPDATE run_shards SET closed_at = clock_timestamp() WHERE run_id = $1 AND closed_at IS NULL
 """
 
 _IN_PROGRESS = f"""
@@ -158,8 +154,9 @@ async def load(conn: Connection, run_id: UUID, owner: Owner) -> RunRead:
     if started is not None:
         await outbox.insert(conn, [_run_started(run_id, started)])
     await conn.execute(_CLEAR_NUDGE, names.run_workflow_id(run_id), run_id)
-    for statement in (_FREE_PENDING, _CLOSE_DISPATCHES, _CLOSE_SHARDS):
-        await conn.execute(statement, run_id)
+    await conn.execute(_FREE_PENDING, run_id)
+    await conn.execute(_CLOSE_DISPATCHES, run_id)
+    await shards.close_shards(conn, run_id)
     orphans = await conn.fetch(_IN_PROGRESS, run_id)
     return await _read(conn, run_id, [row["dispatch_id"] for row in orphans])
 

@@ -19,6 +19,8 @@ _CLOSE = """
 UPDATE run_shards SET closed_at = clock_timestamp() WHERE workflow_id = $1 AND closed_at IS NULL
 """
 
+_CLOSE_ALL = "UPDATE run_shards SET closed_at = clock_timestamp() WHERE run_id = $1 AND closed_at IS NULL"
+
 
 async def open_shards(conn: Connection, run_id: UUID, step_id: str, count: int) -> list[int]:
     """Numbers of the step's open shards after topping them up to `count`; none for a closed run.
@@ -42,3 +44,8 @@ async def open_shards(conn: Connection, run_id: UUID, step_id: str, count: int) 
 async def close_shard(conn: Connection, workflow_id: str) -> None:
     """Marks a shard as ended; a second call changes nothing."""
     await conn.execute(_CLOSE, workflow_id)
+
+
+async def close_shards(conn: Connection, run_id: UUID) -> None:
+    """Marks all shards of a run as ended: its end or a new workflow of it leaves them nothing to do."""
+    await conn.execute(_CLOSE_ALL, run_id)
