@@ -7,16 +7,13 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
 from uuid import UUID
 
-import asyncpg
 from temporalio import activity
-from temporalio.exceptions import ApplicationError
 
+from activities.failures import translated
 from runlane.db import admit, cancel, dispatch, runs, shards
 from runlane.db.pool import Connection, Pool
-from runlane.errors import RunlaneError
 from runlane.jobs import RunVerb
 from runlane.runs import Step, start_to_close
 from runlane.tools import TOOLS
@@ -148,17 +145,6 @@ class ShardRef:
     workflow_id: str
 
 
-@asynccontextmanager
-async def _translated() -> AsyncIterator[None]:
-    """Errors as Temporal should see them: a code, and whether another try can help."""
-    try:
-        yield
-    except RunlaneError as error:
-        raise ApplicationError(error.detail, type=error.code, non_retryable=not error.retryable) from error
-    except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
-        raise ApplicationError(str(error), type="unavailable") from error
-
-
 class RunActivities:
     """Activities of the core worker."""
 
@@ -166,7 +152,7 @@ class RunActivities:
         self._pool = pool
         self._heartbeat_s = heartbeat_s
 
-    def all(self) -> Sequence[Callable[..., Any]]:
+    def all(self) -> Sequence[Callable[..., object]]:
         """What the core worker registers."""
         return [
             self.load_run,
@@ -184,7 +170,7 @@ class RunActivities:
 
     @asynccontextmanager
     async def _transaction(self) -> AsyncIterator[Connection]:
-        async with _translated(), self._pool.acquire() as conn, conn.transaction():
+        async with translated(), self._pool.acquire() as conn, conn.transaction():
             yield conn
 
     @activity.defn
@@ -257,20 +243,20 @@ class RunActivities:
         return NextResult(
             is_closed=batches.is_closed,
             is_superseded=batches.is_superseded,
-            batches=[self._batch_view(item) for item in batches.dispatches],
+            batches=[self._batch_view(taken) for taken in batches.dispatches],
             steps=[WorkView(s.step_id, s.is_live, s.has_more, s.next_due_s) for s in batches.steps],
         )
 
-    def _batch_view(self, item: dispatch.Dispatch) -> BatchView:
-        tool = TOOLS[item.tool_id]
-        life = start_to_close(item.size, wall_s=tool.wall_s, parallelism=tool.parallelism)
+    def _batch_view(self, taken: dispatch.Dispatch) -> BatchView:
+        tool = TOOLS[taken.tool_id]
+        life = start_to_close(taken.size, wall_s=tool.wall_s, parallelism=tool.parallelism)
         return BatchView(
-            dispatch_id=str(item.dispatch_id),
-            step_id=item.step_id,
-            tool_id=item.tool_id,
-            task_queue=item.task_queue,
-            priority=item.priority,
-            size=item.size,
+            dispatch_id=str(taken.dispatch_id),
+            step_id=taken.step_id,
+            tool_id=taken.tool_id,
+            task_queue=taken.task_queue,
+            priority=taken.priority,
+            size=taken.size,
             start_to_close_s=life.total_seconds(),
             heartbeat_s=self._heartbeat_s,
         )
