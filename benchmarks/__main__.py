@@ -1,12 +1,12 @@
 """`make bench`: throughput and latency of the whole path, in multiples of bare Temporal on the same server.
 
 Everything is measured in one run on one machine: the ratios are what to compare, the rates move by machine.
+Bare activities are measured before and after each load, so that a machine which others use too moves both.
 Exits non-zero when a bound does not hold.
 """
 
 import asyncio
 import os
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -16,14 +16,15 @@ from pathlib import Path
 
 from temporalio.client import Client
 
-from benchmarks import bare, latency, registry, report
+from benchmarks import bare, cpu, latency, registry, report
 from benchmarks.registry import Load
+from benchmarks.report import Bare, Result
 from runlane.cli.platform import Platform, PlatformOptions, open_platform
 from runlane.db.pool import open_pool
 
 LOADS = (Load(1, 500), Load(25, 5_000, steps=2), Load(100, 10_000))
 WARM_UP = Load(25, 500)
-BARE_ACTIVITIES = 2_000
+BARE_ACTIVITIES = 1_000
 LATENCY_RUNS = 60
 RESULTS = Path("bench-results.json")
 SCAN_BATCHES = 128
@@ -31,14 +32,14 @@ SCAN_BATCHES = 128
 
 
 @contextmanager
-def _bare_workers(address: str) -> Iterator[None]:
-    """The two worker processes of the bare measurement."""
+def _bare_workers(address: str) -> Iterator[list[int]]:
+    """The two worker processes of the bare measurement, by pid."""
     processes = [
         subprocess.Popen([sys.executable, "-m", "benchmarks.bare", kind, address], start_new_session=True)
         for kind in ("workflow", "activity")
     ]
     try:
-        yield
+        yield [process.pid for process in processes]
     finally:
         for process in processes:
             process.terminate()
@@ -46,27 +47,34 @@ def _bare_workers(address: str) -> Iterator[None]:
             process.wait()
 
 
-async def _bare_rate(client: Client, address: str) -> float:
-    with _bare_workers(address):
+async def _bare(platform: Platform, client: Client) -> Bare:
+    """One bare measurement on workers that have warmed up."""
+    with _bare_workers(platform.settings.temporal_address) as pids:
         await bare.measure(client, 100)
-        return await bare.measure(client, BARE_ACTIVITIES)
+        before = cpu.spent(platform.stack)["temporal"] + cpu.spent_by(pids)
+        rate = await bare.measure(client, BARE_ACTIVITIES)
+        spent = cpu.spent(platform.stack)["temporal"] + cpu.spent_by(pids) - before
+    return Bare(rate, 1000 * spent / BARE_ACTIVITIES)
 
 
 async def _measure(platform: Platform) -> int:
-    address = platform.settings.temporal_address
-    client = await Client.connect(address)
+    client = await Client.connect(platform.settings.temporal_address)
     pool = await open_pool(platform.settings.database_system_url, size=4, name="bench")
     targets = await registry.make_targets(pool, platform.workspace_id, 10_000)
     await registry.measure(platform, pool, client, WARM_UP, targets)
     idle = await latency.measure(platform, pool, targets[0], LATENCY_RUNS)
-    rates = [await _bare_rate(client, address)]
-    loads = [await registry.measure(platform, pool, client, load, targets) for load in LOADS]
-    rates.append(await _bare_rate(client, address))
+    results: list[Result] = []
+    before = await _bare(platform, client)
+    for load in LOADS:
+        measured = await registry.measure(platform, pool, client, load, targets)
+        after = await _bare(platform, client)
+        results.append(Result(measured, before, after))
+        before = after
     await pool.close()
-    checks = report.bounds(statistics.mean(rates), loads, idle)
-    print(report.table(rates, loads, idle))
+    checks = report.bounds(results, idle)
+    print(report.table(results, idle))
     print("\n".join(check.line() for check in checks))
-    RESULTS.write_text(report.as_json(rates, loads, idle, checks))  # noqa: ASYNC240  # nothing else runs now
+    RESULTS.write_text(report.as_json(results, idle, checks))  # noqa: ASYNC240  # nothing else runs now
     return 0 if all(check.holds for check in checks) else 1
 
 

@@ -1,6 +1,6 @@
 """CPU seconds by part of the platform, children that have ended included."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import psutil
 
@@ -10,6 +10,11 @@ from runlane.stack.supervisor import Stack
 def spent(stack: Stack) -> dict[str, float]:
     """CPU seconds so far of every server and process of the stack, by name."""
     return {status.name: _tree(status.pid) for status in stack.status() if status.pid is not None}
+
+
+def spent_by(pids: Iterable[int]) -> float:
+    """CPU seconds so far of these processes and their children."""
+    return sum(_tree(pid) for pid in pids)
 
 
 def _tree(pid: int) -> float:

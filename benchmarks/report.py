@@ -11,6 +11,39 @@ from benchmarks.registry import Throughput
 
 
 @dataclass(frozen=True, slots=True)
+class Bare:
+    """Bare no-op activities on the same server: how many a second, and CPU seconds per 1,000."""
+
+    per_s: float
+    cpu_per_thousand: float
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """One load between two bare measurements."""
+
+    load: Throughput
+    before: Bare
+    after: Bare
+
+    @property
+    def bare_per_s(self) -> float:
+        """Mean of the two neighbours."""
+        return (self.before.per_s + self.after.per_s) / 2
+
+    @property
+    def ratio(self) -> float:
+        """Jobs per second, until the outbox is drained, in multiples of bare activities per second."""
+        return self.load.drained_per_s / self.bare_per_s
+
+    @property
+    def cpu_ratio(self) -> float:
+        """CPU of a job in multiples of the CPU of a bare activity."""
+        own = sum(self.load.cpu_per_thousand.values())
+        return own / ((self.before.cpu_per_thousand + self.after.cpu_per_thousand) / 2)
+
+
+@dataclass(frozen=True, slots=True)
 class Bound:
     """One figure that must hold."""
 
@@ -36,13 +69,11 @@ FLOORS = {1: 0.3, 25: 4.0, 100: 7.0}
 """Least jobs per second in multiples of the bare activity rate of the same run, by batch size."""
 
 
-def bounds(bare: float, loads: Sequence[Throughput], latency: Latency) -> list[Bound]:
+def bounds(results: Sequence[Result], latency: Latency) -> list[Bound]:
     """Every bound with its figure."""
     ratios = [
-        Bound(
-            f"batch {t.load.batch}, drained ÷ bare", t.drained_per_s / bare, FLOORS[t.load.batch], True, "×"
-        )
-        for t in loads
+        Bound(f"batch {r.load.load.batch}, drained ÷ bare", r.ratio, FLOORS[r.load.load.batch], True, "×")
+        for r in results
     ]
     return [
         *ratios,
@@ -52,20 +83,20 @@ def bounds(bare: float, loads: Sequence[Throughput], latency: Latency) -> list[B
     ]
 
 
-def table(bare: Sequence[float], loads: Sequence[Throughput], latency: Latency) -> str:
+def table(results: Sequence[Result], latency: Latency) -> str:
     """The figures for people."""
     lines = [
         f"{os.cpu_count()} cores, {host.machine()}, Python {host.python_version()}",
-        f"bare no-op activities: {', '.join(f'{rate:.1f}' for rate in bare)} per second",
         "",
-        "batch   jobs  batches   jobs/s  drained/s  CPU s per 1,000 jobs",
+        "batch   jobs  batches   jobs/s  drained/s   bare/s  ÷ bare  CPU s per 1,000 jobs (÷ bare)",
     ]
-    for t in loads:
+    for r in results:
+        t = r.load
         total = sum(t.cpu_per_thousand.values())
         parts = ", ".join(f"{name} {value:.2f}" for name, value in t.cpu_per_thousand.items())
         lines.append(
             f"{t.load.batch:>5} {t.load.jobs:>6} {t.batches:>8} {t.jobs_per_s:>8.1f} {t.drained_per_s:>10.1f}"
-            f"  {total:.2f} ({parts})"
+            f" {r.bare_per_s:>8.1f} {r.ratio:>7.2f}  {total:.2f} ({r.cpu_ratio:.2f}): {parts}"
         )
     lines += [
         "",
@@ -77,16 +108,13 @@ def table(bare: Sequence[float], loads: Sequence[Throughput], latency: Latency) 
     return "\n".join(lines)
 
 
-def as_json(
-    bare: Sequence[float], loads: Sequence[Throughput], latency: Latency, checks: Sequence[Bound]
-) -> str:
+def as_json(results: Sequence[Result], latency: Latency, checks: Sequence[Bound]) -> str:
     """The figures for programs."""
     document = {
         "cores": os.cpu_count(),
         "machine": host.machine(),
         "python": host.python_version(),
-        "bare_per_s": list(bare),
-        "loads": [asdict(t) for t in loads],
+        "loads": [asdict(r) | {"ratio": r.ratio, "cpu_ratio": r.cpu_ratio} for r in results],
         "latency_ms": asdict(latency),
         "bounds": [asdict(check) | {"holds": check.holds} for check in checks],
     }
