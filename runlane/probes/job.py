@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final, TypeAlias
 
-from runlane.tools.addresses import parse_address, parse_networks
+from runlane.tools.addresses import is_allowed, parse_address, parse_networks
 from runlane.tools.clean import JsonValue
 
 MAX_ERROR: Final = 2_000
@@ -123,6 +123,7 @@ def parse_job(job_id: str, line: Mapping[str, JsonValue], default_timeout_s: flo
 
     Raises:
         BadInput: a field is missing or of the wrong form.
+        Refused: the policy forbids the DNS server that an option names.
     """
     target, options = line.get("target"), line.get("options", {})
     if not isinstance(target, dict) or not isinstance(options, dict):
@@ -157,7 +158,11 @@ def _parse_options(raw: Mapping[str, JsonValue], default_timeout_s: float) -> Op
         parse_networks(allow)
     except ValueError as error:
         raise BadInput(f"option allow: {error}") from error
-    return Options(float(timeout_s), allow, _parse_resolver(options.text("resolver")), raw)
+    resolver = _parse_resolver(options.text("resolver"))
+    # it is sent packets like any other host, and the option comes from whoever wrote the definition
+    if resolver is not None and not is_allowed(resolver[0], allow):
+        raise Refused(f"option resolver: {resolver[0]} may not be contacted")
+    return Options(float(timeout_s), allow, resolver, raw)
 
 
 def _parse_resolver(text: str | None) -> tuple[str, int] | None:

@@ -4,8 +4,9 @@ import socket
 import pytest
 
 from runlane.probes.egress import Egress
-from runlane.probes.job import BadInput, Options, ProbeTarget, Refused
+from runlane.probes.job import BadInput, Options, ProbeTarget, Refused, parse_job
 from runlane.probes.resolver import NoVerdict
+from runlane.tools.clean import JsonValue
 from tests.unit.probe_servers import LOOPBACK, DnsServer, serve_dns, serve_tcp
 
 ZONE = {
@@ -97,3 +98,19 @@ async def test_a_closed_port_is_an_error_of_the_system() -> None:
         unused.bind(("127.0.0.1", 0))
         with pytest.raises(ConnectionRefusedError):
             await egress().connect("127.0.0.1", unused.getsockname()[1])
+
+
+@pytest.mark.parametrize("resolver", ["169.254.169.254:53", "10.0.0.53:53", "127.0.0.1:25", "[::1]:53"])
+def test_a_dns_server_that_a_definition_names_is_judged_like_any_other_host(resolver: str) -> None:
+    line: dict[str, JsonValue] = {"target": {"host": "a.test"}, "options": {"resolver": resolver}}
+
+    with pytest.raises(Refused, match=r"option resolver: .* may not be contacted"):
+        parse_job("1", line, 60.0)
+
+
+def test_a_dns_server_in_a_network_that_may_be_scanned_is_asked() -> None:
+    options: JsonValue = {"resolver": "127.0.0.1:5353", "allow": ["127.0.0.0/8"]}
+
+    job = parse_job("1", {"target": {"host": "a.test"}, "options": options}, 60.0)
+
+    assert job.options.resolver == ("127.0.0.1", 5353)
