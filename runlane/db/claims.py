@@ -101,8 +101,10 @@ UPDATE jobs SET dispatch_id = NULL
 WHERE dispatch_id = $1 AND completed_at IS NULL AND status = {PENDING}
 """
 
+# A shared worker stands in the platform's network, where a workspace has no networks of its own.
 _CONTEXT = """
-SELECT s.config, ws.allowed_networks, coalesce(n.cidrs, '{}') AS cidrs, d.size
+SELECT s.config, d.size, coalesce(n.cidrs, '{}') AS cidrs,
+       CASE WHEN w.scope = 'shared' THEN '{}' ELSE ws.allowed_networks END AS allowed_networks
 FROM dispatches d
 JOIN run_steps s ON s.run_id = d.run_id AND s.step_id = d.step_id
 JOIN workspaces ws ON ws.id = d.workspace_id
