@@ -17,6 +17,7 @@ from activities.runs import RunActivities
 from runlane import names
 from runlane.backoff import Backoff
 from runlane.db.pool import Pool, open_pool
+from runlane.failures import DATA_CONVERTER
 from runlane.settings import Settings
 from runlane.storage import Storage, StorageConfig
 from workflows.registration import WORKFLOWS
@@ -40,7 +41,9 @@ async def connect_temporal(settings: Settings) -> Client:
     """Connects to Temporal, waiting for it with back-off as long as it takes."""
     return await _until_there(
         "temporal",
-        lambda: Client.connect(settings.temporal_address, namespace=settings.temporal_namespace),
+        lambda: Client.connect(
+            settings.temporal_address, namespace=settings.temporal_namespace, data_converter=DATA_CONVERTER
+        ),
     )
 
 

@@ -11,7 +11,7 @@ from datetime import timedelta
 from typing import Final
 
 from temporalio import workflow
-from temporalio.common import Priority
+from temporalio.common import Priority, RawValue
 from temporalio.exceptions import ActivityError, ApplicationError, is_cancelled_exception
 
 with workflow.unsafe.imports_passed_through():
@@ -19,6 +19,7 @@ with workflow.unsafe.imports_passed_through():
     from activities.runs import BatchView, NextInput, NextResult, RunActivities, WorkView
     from runlane import names
     from runlane.db.settle import Ending
+    from runlane.failures import DECODE_ERRORS
     from runlane.runs import BatchInput, BatchResult
 
 # Ours to guard like the workflow itself: loaded anew inside the sandbox, not passed through.
@@ -59,7 +60,7 @@ class Flight:
     """A batch activity that runs."""
 
     batch: BatchView
-    handle: workflow.ActivityHandle[BatchResult]
+    handle: workflow.ActivityHandle[RawValue]
 
 
 @dataclass
@@ -135,7 +136,7 @@ class Dispatcher:
         handle = workflow.start_activity(
             names.RUN_BATCH_ACTIVITY,
             BatchInput(batch.dispatch_id, self._run.run_id, batch.step_id, batch.tool_id, batch.size),
-            result_type=BatchResult,
+            result_type=RawValue,
             activity_id=batch.dispatch_id,
             task_queue=batch.task_queue,
             start_to_close_timeout=timedelta(seconds=batch.start_to_close_s),
@@ -247,16 +248,27 @@ class Dispatcher:
             workflow.logger.warning("batches_still_stopping")
 
 
-def _ending(handle: workflow.ActivityHandle[BatchResult]) -> Ending:
+def _ending(handle: workflow.ActivityHandle[RawValue]) -> Ending:
     """How an ended activity ended. Rows decide what it means; this only colours what is missing there."""
     if handle.cancelled():
         return Ending.CANCELLED
     error = handle.exception()
     if error is None:
-        return Ending(handle.result().outcome)
+        return _said(handle.result())
     if is_cancelled_exception(error):
         return Ending.CANCELLED
     cause = error.cause if isinstance(error, ActivityError) else None
     if isinstance(cause, ApplicationError) and cause.type in _DRAINED:
         return Ending.RELEASED
     return Ending.LOST
+
+
+def _said(answer: object) -> Ending:
+    """What a batch says of its own end. A host says it, so it may be anything: then the batch has ended."""
+    if not isinstance(answer, RawValue):
+        return Ending.ENDED
+    try:
+        result = workflow.payload_converter().from_payload(answer.payload, BatchResult)
+        return Ending(result.outcome)
+    except DECODE_ERRORS:
+        return Ending.ENDED
