@@ -15,15 +15,14 @@ from uuid import UUID
 import asyncpg
 import structlog
 from temporalio import activity
-from temporalio.exceptions import ApplicationError
 
 from activities.bodies import NOTHING, Found, fitting, read_bodies
+from activities.failures import translated
 from activities.verdicts import events_of
 from runlane.db import inventory, outbox, settle
 from runlane.db.inventory import Merged, MergeJob
 from runlane.db.pool import Connection, Pool
 from runlane.db.settle import Attempt, Decision, Ending
-from runlane.errors import RunlaneError
 from runlane.events import Envelope
 from runlane.jobs import Outcome
 from runlane.storage import Storage
@@ -36,6 +35,9 @@ BEAT_EVERY_S: Final = 2.0
 
 RETRY_MERGE_S: Final = 1.0
 """Back-off before a failed merge is tried again; doubled each time."""
+
+_UNMERGEABLE: Final = (asyncpg.DataError, asyncpg.IntegrityConstraintViolationError, ValueError)
+"""Errors that the data of a result is to blame for."""
 
 
 @dataclass
@@ -79,13 +81,8 @@ class ResultActivities:
         """
         beating = asyncio.create_task(_beat_forever())
         try:
-            return await self._settle(request)
-        except (OSError, asyncpg.PostgresConnectionError, asyncpg.InterfaceError) as error:
-            raise ApplicationError(str(error), type="unavailable") from error
-        except RunlaneError as error:
-            raise ApplicationError(
-                error.detail, type=error.code, non_retryable=not error.retryable
-            ) from error
+            async with translated():
+                return await self._settle(request)
         finally:
             beating.cancel()
 
@@ -114,7 +111,11 @@ class ResultActivities:
                     late |= await settle.close(conn, closed, is_lost=is_lost)
             keys = await settle.discard_results(conn, [body.result_id for body in bodies], list(endings))
         await self._storage.discard(keys)
-        return _result(endings, again, late, merge, len(decisions))
+        return SettleResult(
+            again=[EndedBatch(str(i), endings[i]) for i in sorted(again | late)],
+            delay_s=_delay_s(merge.failed),
+            jobs=len(decisions),
+        )
 
 
 async def _beat_forever() -> None:
@@ -129,15 +130,9 @@ def _staged_late(attempts: Sequence[Attempt], locked: Sequence[Attempt]) -> set[
     return {a.dispatch_id for a in attempts if a.staged is None and a.job_id not in decided}
 
 
-def _result(
-    endings: Mapping[UUID, Ending], again: set[UUID], late: set[UUID], merge: "_Merge", jobs: int
-) -> SettleResult:
-    tries = max((attempt.merge_failures for attempt in merge.failed), default=0)
-    return SettleResult(
-        again=[EndedBatch(str(i), endings[i]) for i in sorted(again | late)],
-        delay_s=RETRY_MERGE_S * 2**tries if again else 0.0,
-        jobs=jobs,
-    )
+def _delay_s(failed: Sequence[Attempt]) -> float:
+    """Back-off before failed merges are tried again; none when nothing failed."""
+    return max((RETRY_MERGE_S * 2**attempt.merge_failures for attempt in failed), default=0.0)
 
 
 class _Merge:
@@ -176,13 +171,13 @@ class _Merge:
         decisions: list[Decision] = []
         try:
             decisions += await self._merge_together(category, good)
-        except (asyncpg.DataError, asyncpg.IntegrityConstraintViolationError, ValueError) as error:
+        except _UNMERGEABLE as error:
             reason = str(error).partition("\n")[0]  # what follows is the row: records belong in no log
             log.warning("merge_failed_together", category=category, jobs=len(good), error=reason[:200])
             for attempt in good:
                 try:
                     decisions += await self._merge_together(category, [attempt])
-                except (asyncpg.DataError, asyncpg.IntegrityConstraintViolationError, ValueError) as alone:
+                except _UNMERGEABLE as alone:
                     bad[attempt.job_id] = f"merge failed: {type(alone).__name__}"
         failed = [attempt for attempt in attempts if attempt.job_id in bad]
         return decisions + await self._count_failures(failed, bad)

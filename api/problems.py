@@ -4,8 +4,10 @@ Source: RFC 9457. `code` is for programs, `detail` for people, `fields` maps a p
 Whatever is not one of our own errors is answered without a word about our insides.
 """
 
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from http import HTTPStatus
-from typing import Any, Final, cast
+from typing import Any, Final, TypeAlias, cast
 
 import structlog
 from fastapi import FastAPI, Request
@@ -41,6 +43,9 @@ _SCHEMA: Final = {
     },
 }
 
+Responses: TypeAlias = dict[int | str, dict[str, Any]]
+"""OpenAPI entries by HTTP status, as FastAPI takes them."""
+
 log = structlog.get_logger(__name__)
 
 
@@ -56,7 +61,7 @@ def install(app: FastAPI) -> None:
 
 def problem(scope: Scope, error: RunlaneError) -> Response:
     """Builds the answer for one of our errors."""
-    answer = _answer(scope, error.status, error.code, error.detail, error.fields)
+    answer = _answer(scope, _Problem(error.status, error.code, error.detail, error.fields))
     if error.status == HTTPStatus.UNAUTHORIZED:
         answer.headers["WWW-Authenticate"] = "Bearer"
     if error.retryable or isinstance(error, InFlight):
@@ -64,24 +69,36 @@ def problem(scope: Scope, error: RunlaneError) -> Response:
     return answer
 
 
-def problems(*kinds: type[RunlaneError]) -> dict[int | str, dict[str, Any]]:
+def problems(*kinds: type[RunlaneError]) -> Responses:
     """Makes the OpenAPI entries for errors that a route may answer."""
-    entries: dict[int | str, dict[str, Any]] = {}
+    entries: Responses = {}
     for kind in kinds:
         text = (kind.__doc__ or "").partition("\n")[0]
         entries[kind.status] = {"description": text, "content": {MEDIA_TYPE: {"schema": _SCHEMA}}}
     return entries
 
 
-def _answer(
-    scope: Scope, status: int, code: str, detail: str, fields: dict[str, str] | None = None
-) -> Response:
+@dataclass(frozen=True, slots=True)
+class _Problem:
+    status: int
+    code: str
+    detail: str
+    fields: Mapping[str, str] = field(default_factory=dict)
+
+
+def _answer(scope: Scope, problem: _Problem) -> Response:
     request_id = request_id_of(scope)
-    body: dict[str, object] = {"type": "about:blank", "title": HTTPStatus(status).phrase, "status": status}
-    body |= {"detail": detail, "code": code, "request_id": request_id}
-    if fields:
-        body["fields"] = fields
-    return JSONResponse(body, status, {names.REQUEST_ID_HEADER: request_id}, MEDIA_TYPE)
+    body: dict[str, object] = {
+        "type": "about:blank",
+        "title": HTTPStatus(problem.status).phrase,
+        "status": problem.status,
+        "detail": problem.detail,
+        "code": problem.code,
+        "request_id": request_id,
+    }
+    if problem.fields:
+        body["fields"] = dict(problem.fields)
+    return JSONResponse(body, problem.status, {names.REQUEST_ID_HEADER: request_id}, MEDIA_TYPE)
 
 
 async def _on_runlane_error(request: Request, exception: Exception) -> Response:
@@ -104,7 +121,8 @@ async def _on_validation_error(request: Request, exception: Exception) -> Respon
 async def _on_http_exception(request: Request, exception: Exception) -> Response:
     error = cast(HTTPException, exception)  # registered for this class only
     code = _HTTP_CODES.get(error.status_code, "refused")
-    answer = _answer(request.scope, error.status_code, code, HTTPStatus(error.status_code).description)
+    detail = HTTPStatus(error.status_code).description
+    answer = _answer(request.scope, _Problem(error.status_code, code, detail))
     answer.headers.update(error.headers or {})
     return answer
 
@@ -123,7 +141,7 @@ async def _on_unexpected(request: Request, exception: Exception) -> Response:
 
 def _internal(scope: Scope) -> Response:
     detail = "the request failed; the log has more under this request id"
-    return _answer(scope, HTTPStatus.INTERNAL_SERVER_ERROR, "internal", detail)
+    return _answer(scope, _Problem(HTTPStatus.INTERNAL_SERVER_ERROR, "internal", detail))
 
 
 def _path(location: tuple[str | int, ...]) -> str:

@@ -51,6 +51,11 @@ REQUEST_ID_HEADER: Final = "X-Request-Id"
 WORKER_PROTOCOL: Final = 1
 """Version of what a scan host and the API say to each other. A host with another one is refused."""
 
+# Codes of problems that our own clients act on
+IN_FLIGHT_CODE: Final = "idempotency.in_flight"
+WORKER_TOKEN_CODE: Final = "worker.token"  # noqa: S105 a code, not a token
+IDENTITY_CONFLICT_CODE: Final = "worker.identity_conflict"
+
 RUN_PREFIX: Final = "run/"
 """Start of a run's workflow id and subject; statements build the rest from its row."""
 JOB_PREFIX: Final = "job/"

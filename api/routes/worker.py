@@ -248,7 +248,7 @@ def _current(request: Request, worker: Worker) -> Worker:
 def _token(request: Request) -> str:
     scheme, _, token = request.headers.get("Authorization", "").partition(" ")
     if scheme.lower() != "bearer" or not token:
-        raise Unauthenticated("send the token: Authorization: Bearer …", code="worker.token")
+        raise Unauthenticated("send the token: Authorization: Bearer …", code=names.WORKER_TOKEN_CODE)
     return token
 
 

@@ -10,7 +10,8 @@ from uuid import UUID, uuid4
 
 import httpx2
 
-from runlane.cli.errors import CommandError, ExitCode, exit_code_of_status
+from runlane import names
+from runlane.cli.errors import Cause, CommandError, ExitCode, exit_code_of_status
 from runlane.cli.profile import Profile
 
 Json = dict[str, object]
@@ -90,7 +91,9 @@ class ApiClient:
             failure = self._try(call)
             if not isinstance(failure, CommandError):
                 return failure
-            is_passing = failure.exit_code is ExitCode.UNREACHABLE or failure.code == "idempotency.in_flight"
+            is_passing = (
+                failure.exit_code is ExitCode.UNREACHABLE or failure.cause.code == names.IN_FLIGHT_CODE
+            )
             if not is_passing or not pauses:
                 raise failure
             time.sleep(pauses.pop(0))
@@ -127,10 +130,9 @@ def _failure(response: httpx2.Response) -> CommandError:
     if not isinstance(problem, dict):
         return CommandError(f"the API answered {response.status_code}", exit_code)
     fields = problem.get("fields")
-    return CommandError(
-        str(problem.get("detail", "")),
-        exit_code,
+    cause = Cause(
         code=str(problem.get("code", "")),
         request_id=str(problem.get("request_id", "")),
         fields={str(k): str(v) for k, v in fields.items()} if isinstance(fields, dict) else {},
     )
+    return CommandError(str(problem.get("detail", "")), exit_code, cause=cause)

@@ -1,5 +1,7 @@
 """How a command ends: exit codes, and errors that say what, why, and what to try."""
 
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import IntEnum
 
 from runlane.errors import Conflict, Forbidden, Invalid, NotFound, RunlaneError, Unauthenticated, Unavailable
@@ -22,26 +24,25 @@ class ExitCode(IntEnum):
     INTERRUPTED = 130
 
 
-class CommandError(Exception):
-    """Ends a command. `code` and `request_id` are the API's, `hint` is the next command to try."""
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """What the API, or a function of ours, said of an error for programs; all of it may be empty."""
 
-    def __init__(
-        self,
-        message: str,
-        exit_code: ExitCode,
-        *,
-        code: str = "",
-        request_id: str = "",
-        hint: str = "",
-        fields: dict[str, str] | None = None,
-    ) -> None:
+    code: str = ""
+    request_id: str = ""
+    fields: Mapping[str, str] = field(default_factory=dict)
+    """Path → what is wrong there."""
+
+
+class CommandError(Exception):
+    """Ends a command. `hint` is the next command to try."""
+
+    def __init__(self, message: str, exit_code: ExitCode, *, cause: Cause = Cause(), hint: str = "") -> None:
         super().__init__(message)
         self.message = message
         self.exit_code = exit_code
-        self.code = code
-        self.request_id = request_id
+        self.cause = cause
         self.hint = hint
-        self.fields = fields or {}
 
 
 def exit_code_of_status(status: int) -> ExitCode:
@@ -70,4 +71,4 @@ def from_runlane_error(error: RunlaneError) -> CommandError:
             exit_code = ExitCode.UNREACHABLE
         case _:
             exit_code = ExitCode.UNEXPECTED
-    return CommandError(error.detail, exit_code, code=error.code, fields=error.fields)
+    return CommandError(error.detail, exit_code, cause=Cause(error.code, fields=error.fields))

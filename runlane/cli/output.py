@@ -67,11 +67,12 @@ def print_error(error: CommandError) -> None:
     note(f"error: {first}")
     for line in rest:  # the end of a log, say
         note(line)
-    for path, fault in error.fields.items():
+    cause = error.cause
+    for path, fault in cause.fields.items():
         if fault != error.message:
             note(f"       {path}: {fault}")
-    details = [f"code: {error.code}"] if error.code else []
-    details += [f"request: {error.request_id}"] if error.request_id else []
+    details = [f"code: {cause.code}"] if cause.code else []
+    details += [f"request: {cause.request_id}"] if cause.request_id else []
     if details:
         note(f" {'   '.join(details)}")
     if error.hint:

@@ -12,7 +12,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from runlane.cli.errors import CommandError, ExitCode
+from runlane.cli.errors import Cause, CommandError, ExitCode
 from runlane.cli.interrupt import until_interrupted
 from runlane.cli.output import note
 from runlane.cli.platform import Platform, PlatformOptions, open_platform
@@ -37,7 +37,8 @@ async def run_up(state_dir: Path, networks: tuple[str, ...], *, is_detached: boo
     try:
         await until_interrupted(_run(PlatformOptions(state_dir, networks), is_detached=is_detached))
     except Conflict as error:
-        raise CommandError(error.detail, ExitCode.REFUSED, code=error.code, hint="runlane down") from error
+        cause = Cause(error.code)
+        raise CommandError(error.detail, ExitCode.REFUSED, cause=cause, hint="runlane down") from error
     if not is_detached:
         note("stopped")
 

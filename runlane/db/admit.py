@@ -39,7 +39,8 @@ WHERE run_id = $1 AND step_id = $2 AND {step_may(StepVerb.OPEN)}
 """
 
 _STEP = """
-SELECT s.workspace_id, s.tool_id, s.scope_as_of, s.admit_cursor, s.admitted_at, s.status, h.priority
+SELECT s.workspace_id, s.run_id, s.step_id, s.tool_id, s.scope_as_of, s.admit_cursor, s.admitted_at, s.status,
+       h.priority
 FROM run_steps s
 JOIN job_histories h ON h.id = s.run_id
 WHERE s.run_id = $1 AND s.step_id = $2 AND h.closed_at IS NULL
@@ -129,7 +130,7 @@ async def admit_chunk(conn: Connection, run_id: UUID, step_id: str) -> Admitted:
     subjects = await conn.fetch(
         _SUBJECTS[tool.fans_out], run_id, step["scope_as_of"], step["admit_cursor"], CHUNK
     )
-    created = await _insert(conn, run_id, step_id, step, subjects) if subjects else []
+    created = await _insert(conn, step, subjects) if subjects else []
     await outbox.insert(conn, created)
     is_done = len(subjects) < CHUNK
     cursor = subjects[-1]["subject_id"] if subjects else None
@@ -137,16 +138,14 @@ async def admit_chunk(conn: Connection, run_id: UUID, step_id: str) -> Admitted:
     return Admitted(len(created), is_done)
 
 
-async def _insert(
-    conn: Connection, run_id: UUID, step_id: str, step: Record, subjects: list[Record]
-) -> list[Envelope]:
+async def _insert(conn: Connection, step: Record, subjects: list[Record]) -> list[Envelope]:
     tool = TOOLS[step["tool_id"]]
     columns = ("target_id", "asset_id", "service_id", "network_id", "subject_id", "spec")
     rows = await conn.fetch(
         _INSERT,
         step["workspace_id"],
-        run_id,
-        step_id,
+        step["run_id"],
+        step["step_id"],
         tool.name,
         tool.toolset,
         tool.category,
@@ -158,8 +157,8 @@ async def _insert(
             EVENT_CATALOG.job.created,
             JobCreated(
                 job_id=row["id"],
-                run_id=run_id,
-                step_id=step_id,
+                run_id=step["run_id"],
+                step_id=step["step_id"],
                 tool_id=tool.name,
                 attempt=0,
                 category=tool.category,

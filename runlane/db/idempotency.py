@@ -10,6 +10,7 @@ from uuid import UUID
 
 import orjson
 
+from runlane import names
 from runlane.db.pool import Connection
 from runlane.errors import Conflict, Invalid
 
@@ -17,7 +18,7 @@ from runlane.errors import Conflict, Invalid
 class InFlight(Conflict):
     """The same key is being worked on by another request; ask again in a moment."""
 
-    default_code: ClassVar[str] = "idempotency.in_flight"
+    default_code: ClassVar[str] = names.IN_FLIGHT_CODE
 
 
 @dataclass(frozen=True, slots=True)

@@ -97,7 +97,8 @@ FROM jobs WHERE run_id = $1 AND step_id = $2
 """
 
 _LOCK_STEP = """
-SELECT s.workspace_id, s.step_id, s.tool_id, s.status, s.tolerance, s.admitted_at IS NOT NULL AS is_admitted
+SELECT s.workspace_id, s.run_id, s.step_id, s.tool_id, s.status, s.tolerance,
+       s.admitted_at IS NOT NULL AS is_admitted
 FROM run_steps s JOIN job_histories h ON h.id = s.run_id
 WHERE s.run_id = $1 AND s.step_id = $2 AND h.closed_at IS NULL
 FOR SHARE OF h FOR UPDATE OF s
@@ -220,23 +221,23 @@ async def close_step(conn: Connection, run_id: UUID, step_id: str) -> StepStatus
         return step.status
     status = STEPS.advance(step.status, verb)
     await conn.execute(_CLOSE_STEP, run_id, step_id, status, counts.total, counts.failed)
-    await outbox.insert(conn, [_step_ended(run_id, step, row["workspace_id"], counts, verb)])
+    await outbox.insert(conn, [_step_ended(row, counts, verb)])
     return status
 
 
-def _step_ended(run_id: UUID, step: Step, workspace_id: UUID, counts: StepCounts, verb: StepVerb) -> Envelope:
+def _step_ended(step: Record, counts: StepCounts, verb: StepVerb) -> Envelope:
     leaves = EVENT_CATALOG.workflow.step
     return envelope(
         leaves.completed if verb is StepVerb.COMPLETE else leaves.failed,
         StepPayload(
-            run_id=run_id,
-            step_id=step.step_id,
-            tool_id=step.tool_id,
+            run_id=step["run_id"],
+            step_id=step["step_id"],
+            tool_id=step["tool_id"],
             jobs_total=counts.total,
             jobs_failed=counts.failed,
         ),
-        workspace_id=workspace_id,
-        subject=names.step_subject(run_id, step.step_id),
+        workspace_id=step["workspace_id"],
+        subject=names.step_subject(step["run_id"], step["step_id"]),
     )
 
 

@@ -22,7 +22,7 @@ from runlane.db.guards import IN_PROGRESS
 from runlane.db.keys import digest
 from runlane.db.pool import Connection, Record
 from runlane.errors import Conflict, Unauthenticated
-from runlane.events import EVENT_CATALOG, envelope
+from runlane.events import EVENT_CATALOG, Envelope, envelope
 from runlane.events.catalog import Leaf, PayloadT
 from runlane.events.payloads import WorkerJoined, WorkerLeft, WorkerRejected, WorkerTimedOut
 
@@ -223,7 +223,7 @@ async def rejoin(conn: Connection, worker: Worker, life: Life) -> Worker:
     )
     if row is None:
         detail = "another process with this worker's credential is alive"
-        raise Conflict(detail, code="worker.identity_conflict")
+        raise Conflict(detail, code=names.IDENTITY_CONFLICT_CODE)
     joined = _worker(row)
     if worker.incarnation != life.incarnation:
         await nudges.nudge_for_worker(conn, worker.worker_id)
@@ -234,7 +234,7 @@ async def rejoin(conn: Connection, worker: Worker, life: Life) -> Worker:
 async def reject(conn: Connection, worker: Worker, incarnation: UUID, reason: str) -> None:
     """Publishes that a host with this worker's token was refused; once per incarnation of that host."""
     payload = WorkerRejected(worker_id=worker.worker_id, reason=reason)
-    await _publish(conn, worker, EVENT_CATALOG.worker.rejected, payload, str(incarnation))
+    await outbox.insert(conn, _event(worker, EVENT_CATALOG.worker.rejected, payload, str(incarnation)))
 
 
 async def beat(
@@ -259,7 +259,7 @@ async def leave(conn: Connection, worker: Worker) -> None:
     if row is None:
         return
     payload = WorkerLeft(worker_id=worker.worker_id, name=worker.name)
-    await _publish(conn, worker, EVENT_CATALOG.worker.left, payload, str(worker.incarnation))
+    await outbox.insert(conn, _event(worker, EVENT_CATALOG.worker.left, payload, str(worker.incarnation)))
 
 
 async def time_out(conn: Connection, row: Record) -> None:
@@ -268,22 +268,21 @@ async def time_out(conn: Connection, row: Record) -> None:
     await nudges.nudge_for_worker(conn, worker.worker_id)
     payload = WorkerTimedOut(worker_id=worker.worker_id, name=worker.name)
     ordinal = f"{worker.incarnation}/{row['gone_at'].isoformat()}"
-    await _publish(conn, worker, EVENT_CATALOG.worker.timed_out, payload, ordinal)
+    await outbox.insert(conn, _event(worker, EVENT_CATALOG.worker.timed_out, payload, ordinal))
 
 
 async def _publish_joined(conn: Connection, worker: Worker) -> None:
     payload = WorkerJoined(worker_id=worker.worker_id, name=worker.name, toolsets=tuple(worker.toolsets))
-    await _publish(conn, worker, EVENT_CATALOG.worker.joined, payload, str(worker.incarnation))
+    await outbox.insert(conn, _event(worker, EVENT_CATALOG.worker.joined, payload, str(worker.incarnation)))
 
 
-async def _publish(
-    conn: Connection, worker: Worker, leaf: Leaf[PayloadT], payload: PayloadT, ordinal: str
-) -> None:
-    """A shared worker has no workspace, and what belongs to none is not on the bus."""
+def _event(worker: Worker, leaf: Leaf[PayloadT], payload: PayloadT, ordinal: str) -> list[Envelope]:
+    """None of a shared worker: it has no workspace, and what belongs to none is not on the bus."""
     if worker.workspace_id is None:
-        return
-    event = envelope(leaf, payload, workspace_id=worker.workspace_id, subject=worker.subject, ordinal=ordinal)
-    await outbox.insert(conn, [event])
+        return []
+    return [
+        envelope(leaf, payload, workspace_id=worker.workspace_id, subject=worker.subject, ordinal=ordinal)
+    ]
 
 
 def stale_incarnation() -> Conflict:
@@ -300,7 +299,7 @@ def _checked(row: Record | None, presented: str, pepper: bytes) -> Worker:
     # Compared even when nothing was found: the time of the answer must not tell which workers exist.
     stored: bytes = row["token_digest"] if row is not None else bytes(32)
     if not hmac.compare_digest(digest(presented, pepper), stored) or row is None:
-        raise Unauthenticated("the worker token is not valid", code="worker.token")
+        raise Unauthenticated("the worker token is not valid", code=names.WORKER_TOKEN_CODE)
     if row["status"] == WorkerStatus.REVOKED:
         raise Unauthenticated("the worker was revoked", code="worker.revoked")
     return _worker(row)

@@ -23,9 +23,6 @@ RESERVED: Final = ""
 NAME: Final = re.compile(r"[a-z_]+(?:\.[a-z_]+){1,2}")
 """Grammar of event names (full match)."""
 
-AUDITED: Final = True
-TRANSIENT: Final = False
-
 
 @dataclass(frozen=True, slots=True)
 class Leaf(Generic[PayloadT]):
@@ -42,67 +39,69 @@ class Leaf(Generic[PayloadT]):
         return self.producer == RESERVED
 
 
-def _leaf(
-    name: str, payload: type[PayloadT], producer: str, persist: bool, severity: Severity
-) -> Leaf[PayloadT]:
-    return Leaf(name, payload, Policy(persist, severity), producer)
+def _audited(severity: Severity) -> Policy:
+    return Policy(persist=True, severity=severity)
+
+
+def _transient(severity: Severity) -> Policy:
+    return Policy(persist=False, severity=severity)
 
 
 class _Workspace:
     __slots__ = ()
-    created: Final = _leaf(
-        "workspace.created", p.WorkspaceCreated, "runlane.db.workspaces", AUDITED, Severity.NONE
+    created: Final = Leaf(
+        "workspace.created", p.WorkspaceCreated, _audited(Severity.NONE), "runlane.db.workspaces"
     )
 
 
 class _ApiKey:
     __slots__ = ()
-    created: Final = _leaf("api_key.created", p.ApiKeyCreated, "runlane.db.keys", AUDITED, Severity.LOW)
-    revoked: Final = _leaf("api_key.revoked", p.ApiKeyRevoked, "runlane.db.keys", AUDITED, Severity.LOW)
+    created: Final = Leaf("api_key.created", p.ApiKeyCreated, _audited(Severity.LOW), "runlane.db.keys")
+    revoked: Final = Leaf("api_key.revoked", p.ApiKeyRevoked, _audited(Severity.LOW), "runlane.db.keys")
 
 
 class _Target:
     __slots__ = ()
-    created: Final = _leaf("target.created", p.TargetCreated, "runlane.db.targets", AUDITED, Severity.INFO)
+    created: Final = Leaf("target.created", p.TargetCreated, _audited(Severity.INFO), "runlane.db.targets")
 
 
 class _JobResult:
     __slots__ = ()
-    cleaned: Final = _leaf("job.result.cleaned", p.JobResultCleaned, RESERVED, TRANSIENT, Severity.NONE)
+    cleaned: Final = Leaf("job.result.cleaned", p.JobResultCleaned, _transient(Severity.NONE), RESERVED)
 
 
 class _Job:
     __slots__ = ()
-    created: Final = _leaf("job.created", p.JobCreated, "runlane.db.admit", TRANSIENT, Severity.NONE)
-    started: Final = _leaf("job.started", p.JobStarted, "runlane.db.claims", TRANSIENT, Severity.NONE)
-    completed: Final = _leaf("job.completed", p.JobCompleted, "activities.verdicts", TRANSIENT, Severity.NONE)
-    failed: Final = _leaf("job.failed", p.JobFailed, "activities.verdicts", TRANSIENT, Severity.MEDIUM)
-    skipped: Final = _leaf("job.skipped", p.JobSkipped, "runlane.db.runs", TRANSIENT, Severity.NONE)
-    cancelled: Final = _leaf("job.cancelled", p.JobCancelled, "runlane.db.cancel", AUDITED, Severity.INFO)
-    retried: Final = _leaf("job.retried", p.JobRetried, "activities.verdicts", TRANSIENT, Severity.NONE)
-    released: Final = _leaf("job.released", p.JobReleased, "activities.verdicts", TRANSIENT, Severity.NONE)
-    reset_stuck: Final = _leaf("job.reset_stuck", p.JobResetStuck, RESERVED, TRANSIENT, Severity.LOW)
+    created: Final = Leaf("job.created", p.JobCreated, _transient(Severity.NONE), "runlane.db.admit")
+    started: Final = Leaf("job.started", p.JobStarted, _transient(Severity.NONE), "runlane.db.claims")
+    completed: Final = Leaf("job.completed", p.JobCompleted, _transient(Severity.NONE), "activities.verdicts")
+    failed: Final = Leaf("job.failed", p.JobFailed, _transient(Severity.MEDIUM), "activities.verdicts")
+    skipped: Final = Leaf("job.skipped", p.JobSkipped, _transient(Severity.NONE), "runlane.db.runs")
+    cancelled: Final = Leaf("job.cancelled", p.JobCancelled, _audited(Severity.INFO), "runlane.db.cancel")
+    retried: Final = Leaf("job.retried", p.JobRetried, _transient(Severity.NONE), "activities.verdicts")
+    released: Final = Leaf("job.released", p.JobReleased, _transient(Severity.NONE), "activities.verdicts")
+    reset_stuck: Final = Leaf("job.reset_stuck", p.JobResetStuck, _transient(Severity.LOW), RESERVED)
     result: Final = _JobResult()
 
 
 class _WorkflowRun:
     __slots__ = ()
-    started: Final = _leaf("workflow.run.started", p.RunPayload, "runlane.db.runs", TRANSIENT, Severity.NONE)
-    completed: Final = _leaf(
-        "workflow.run.completed", p.RunPayload, "runlane.db.runs", TRANSIENT, Severity.INFO
+    started: Final = Leaf("workflow.run.started", p.RunPayload, _transient(Severity.NONE), "runlane.db.runs")
+    completed: Final = Leaf(
+        "workflow.run.completed", p.RunPayload, _transient(Severity.INFO), "runlane.db.runs"
     )
-    failed: Final = _leaf("workflow.run.failed", p.RunPayload, "runlane.db.runs", TRANSIENT, Severity.MEDIUM)
-    cancelled: Final = _leaf(
-        "workflow.run.cancelled", p.RunPayload, "runlane.db.cancel", TRANSIENT, Severity.INFO
+    failed: Final = Leaf("workflow.run.failed", p.RunPayload, _transient(Severity.MEDIUM), "runlane.db.runs")
+    cancelled: Final = Leaf(
+        "workflow.run.cancelled", p.RunPayload, _transient(Severity.INFO), "runlane.db.cancel"
     )
 
 
 class _WorkflowStep:
     __slots__ = ()
-    completed: Final = _leaf(
-        "workflow.step.completed", p.StepPayload, "runlane.db.runs", TRANSIENT, Severity.NONE
+    completed: Final = Leaf(
+        "workflow.step.completed", p.StepPayload, _transient(Severity.NONE), "runlane.db.runs"
     )
-    failed: Final = _leaf("workflow.step.failed", p.StepPayload, "runlane.db.runs", TRANSIENT, Severity.LOW)
+    failed: Final = Leaf("workflow.step.failed", p.StepPayload, _transient(Severity.LOW), "runlane.db.runs")
 
 
 class _Workflow:
@@ -116,31 +115,31 @@ _MERGE: Final = "runlane.db.inventory.announcements"
 
 class _AssetService:
     __slots__ = ()
-    discovered: Final = _leaf(
-        "asset.service.discovered", p.AssetServiceDiscovered, _MERGE, TRANSIENT, Severity.INFO
+    discovered: Final = Leaf(
+        "asset.service.discovered", p.AssetServiceDiscovered, _transient(Severity.INFO), _MERGE
     )
 
 
 class _AssetPort:
     __slots__ = ()
-    opened: Final = _leaf("asset.port.opened", p.AssetPortOpened, _MERGE, TRANSIENT, Severity.LOW)
+    opened: Final = Leaf("asset.port.opened", p.AssetPortOpened, _transient(Severity.LOW), _MERGE)
 
 
 class _AssetUrl:
     __slots__ = ()
-    discovered: Final = _leaf("asset.url.discovered", p.AssetUrlDiscovered, _MERGE, TRANSIENT, Severity.NONE)
+    discovered: Final = Leaf("asset.url.discovered", p.AssetUrlDiscovered, _transient(Severity.NONE), _MERGE)
 
 
 class _AssetTechnology:
     __slots__ = ()
-    detected: Final = _leaf(
-        "asset.technology.detected", p.AssetTechnologyDetected, _MERGE, TRANSIENT, Severity.NONE
+    detected: Final = Leaf(
+        "asset.technology.detected", p.AssetTechnologyDetected, _transient(Severity.NONE), _MERGE
     )
 
 
 class _Asset:
     __slots__ = ()
-    discovered: Final = _leaf("asset.discovered", p.AssetDiscovered, _MERGE, TRANSIENT, Severity.INFO)
+    discovered: Final = Leaf("asset.discovered", p.AssetDiscovered, _transient(Severity.INFO), _MERGE)
     service: Final = _AssetService()
     port: Final = _AssetPort()
     url: Final = _AssetUrl()
@@ -149,20 +148,20 @@ class _Asset:
 
 class _Vulnerability:
     __slots__ = ()
-    detected: Final = _leaf(
-        "vulnerability.detected", p.VulnerabilityDetected, _MERGE, TRANSIENT, Severity.HIGH
+    detected: Final = Leaf(
+        "vulnerability.detected", p.VulnerabilityDetected, _transient(Severity.HIGH), _MERGE
     )
 
 
 class _Worker:
     __slots__ = ()
-    joined: Final = _leaf("worker.joined", p.WorkerJoined, "runlane.db.workers", TRANSIENT, Severity.INFO)
-    left: Final = _leaf("worker.left", p.WorkerLeft, "runlane.db.workers", TRANSIENT, Severity.INFO)
-    timed_out: Final = _leaf(
-        "worker.timed_out", p.WorkerTimedOut, "runlane.db.workers", TRANSIENT, Severity.HIGH
+    joined: Final = Leaf("worker.joined", p.WorkerJoined, _transient(Severity.INFO), "runlane.db.workers")
+    left: Final = Leaf("worker.left", p.WorkerLeft, _transient(Severity.INFO), "runlane.db.workers")
+    timed_out: Final = Leaf(
+        "worker.timed_out", p.WorkerTimedOut, _transient(Severity.HIGH), "runlane.db.workers"
     )
-    rejected: Final = _leaf(
-        "worker.rejected", p.WorkerRejected, "runlane.db.workers", TRANSIENT, Severity.HIGH
+    rejected: Final = Leaf(
+        "worker.rejected", p.WorkerRejected, _transient(Severity.HIGH), "runlane.db.workers"
     )
 
 

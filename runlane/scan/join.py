@@ -17,8 +17,6 @@ from runlane.scan.wire import Joined, JoinRequest
 log = structlog.get_logger(__name__)
 
 _MOST_PAUSE: Final = timedelta(seconds=2)
-_CONFLICT: Final = "worker.identity_conflict"
-_UNKNOWN: Final = "worker.token"
 
 
 class JoinFailed(Exception):
@@ -54,11 +52,11 @@ async def join(api: WorkerApi, settings: ScanSettings, incarnation: str) -> Join
 
 def _judge(error: Refused, settings: ScanSettings, *, is_enrolled: bool) -> None:
     """Returns if another try makes sense."""
-    if isinstance(error, Conflict) and error.code == _CONFLICT:
+    if isinstance(error, Conflict) and error.code == names.IDENTITY_CONFLICT_CODE:
         log.warning("join_identity_conflict", detail=error.detail)
     elif (
         isinstance(error, Unauthenticated)
-        and error.code == _UNKNOWN
+        and error.code == names.WORKER_TOKEN_CODE
         and is_enrolled
         and settings.enrolment_key
     ):

@@ -33,7 +33,9 @@ async def check_postgres(settings: Settings) -> list[Check]:
         "runlane_api": (settings.database_api_url, False),
         "runlane_system": (settings.database_system_url, True),
     }
-    answers = await asyncio.gather(*(_role(name, url, bypass) for name, (url, bypass) in roles.items()))
+    answers = await asyncio.gather(
+        *(_role(name, url, may_bypass=bypass) for name, (url, bypass) in roles.items())
+    )
     checks = [check for answer in answers for check in answer]
     return [*checks, *await _schema(settings)]
 
@@ -63,7 +65,7 @@ async def check_s3(settings: Settings) -> list[Check]:
     return [Check("s3", Level.OK, f"bucket {names.RESULTS_BUCKET} can be written at {settings.s3_endpoint}")]
 
 
-async def _role(name: str, url: str, may_bypass: bool) -> list[Check]:
+async def _role(name: str, url: str, *, may_bypass: bool) -> list[Check]:
     title = f"postgres as {name}"
     if not url:
         return [Check(title, Level.FAIL, UNSET)]
