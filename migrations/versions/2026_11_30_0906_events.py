@@ -29,7 +29,7 @@ COMMENT ON COLUMN outbox.attributes IS 'CloudEvents extension attributes: cause,
 COMMENT ON COLUMN outbox.bus_seq IS 'place on the bus, given by the leading relay; steps of exactly one';
 CREATE INDEX outbox_unsequenced ON outbox (id) WHERE bus_seq IS NULL;
 CREATE INDEX outbox_bus_seq ON outbox (bus_seq) WHERE bus_seq IS NOT NULL;
-CREATE TABLE outbox_default PARTITION OF outbox DEFAULT WITH (fillfactor = 60);
+CREATE TABLE outbox_default PARTITION OF outbox DEFAULT WITH (fillfactor = 40);
 COMMENT ON COLUMN outbox.published_at IS 'in no index: marking a row rewrites it in its own page and touches no index';
 
 CREATE FUNCTION runlane_ensure_outbox_partitions(days integer) RETURNS integer
@@ -41,7 +41,7 @@ BEGIN
   FOR day IN SELECT generate_series(current_date, current_date + days, interval '1 day')::date LOOP
     IF to_regclass(format('public.outbox_%s', to_char(day, 'YYYYMMDD'))) IS NULL THEN
       EXECUTE format('CREATE TABLE public.outbox_%s PARTITION OF public.outbox FOR VALUES FROM (%L) TO (%L) '
-                     'WITH (fillfactor = 60)',
+                     'WITH (fillfactor = 40)',
                      to_char(day, 'YYYYMMDD'), day::timestamptz, (day + 1)::timestamptz);
       made := made + 1;
     END IF;
