@@ -10,6 +10,7 @@ from temporalio.client import Client
 from benchmarks import cpu
 from runlane import names
 from runlane.cli.platform import Platform
+from runlane.db.inventory import ensure_primary_assets
 from runlane.db.pool import Pool
 from runlane.db.starting import StartRun, start_run
 from runlane.definitions import parse_definition
@@ -49,7 +50,7 @@ class Throughput:
 
 
 async def make_targets(pool: Pool, workspace_id: UUID, count: int) -> list[UUID]:
-    """Targets named after numbers, made once: later loads use the first of them."""
+    """Targets named after numbers with their primary assets, made once: loads find nothing new in them."""
     rows = await pool.fetch(
         """INSERT INTO targets (workspace_id, kind, value)
            SELECT $1, 'domain', 'bench-' || n || '.lab.test' FROM generate_series(1, $2) n
@@ -57,7 +58,10 @@ async def make_targets(pool: Pool, workspace_id: UUID, count: int) -> list[UUID]
         workspace_id,
         count,
     )
-    return [row["id"] for row in rows]
+    ids = [row["id"] for row in rows]
+    async with pool.acquire() as conn, conn.transaction():
+        await ensure_primary_assets(conn, workspace_id, ids)
+    return ids
 
 
 async def measure(
