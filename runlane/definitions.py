@@ -5,7 +5,7 @@ All faults are reported at once, each with its path, so that a person edits once
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, cast
 
@@ -17,6 +17,9 @@ from runlane.runs import BatchLimits
 from runlane.tools import TOOLS
 
 MAX_SOURCE_BYTES: Final = 64 * 1024
+MAX_OPTIONS_BYTES: Final = 256 * 1024
+"""JSON of the options of all steps of a run: they are frozen on its rows and travel with each claim."""
+
 MAX_STEPS: Final = 100
 _STEP_ID: Final = re.compile(r"[a-z0-9_-]{1,64}\Z")
 _TOLERANCE: Final = re.compile(r"(\d{1,9}|(100|\d{1,2})(\.\d{1,4})?%)\Z")
@@ -52,7 +55,7 @@ class Definition:
         """The same graph with options laid over the steps' own; `*` is laid over every step.
 
         Raises:
-            Invalid: a name is neither `*` nor a step.
+            Invalid: a name is neither `*` nor a step, or the options are too large (`definition.too_large`).
         """
         known = {step.step_id for step in self.steps}
         unknown = {f"config.{name}": "no such step" for name in config if name != "*" and name not in known}
@@ -71,7 +74,7 @@ class Definition:
             )
             for step in self.steps
         )
-        return Definition(self.name, tuple(steps))
+        return Definition(self.name, tuple(_bounded(steps)))
 
 
 def limits_of(tool_id: str, least: int) -> BatchLimits:
@@ -148,6 +151,16 @@ def _step_faults(raw: Mapping[object, object]) -> Iterator[tuple[str, str]]:
     tolerance = raw.get("tolerance", 0)
     if isinstance(tolerance, bool) or not _TOLERANCE.match(str(tolerance)):
         yield "tolerance", 'a number of jobs or a percentage like "10%" is required'
+
+
+def _bounded(steps: Iterable[StepDefinition]) -> Iterator[StepDefinition]:
+    size = 0
+    for step in steps:
+        size += len(orjson.dumps(step.config, option=orjson.OPT_NON_STR_KEYS))
+        if size > MAX_OPTIONS_BYTES:
+            detail = f"the options of all steps have at most {MAX_OPTIONS_BYTES} bytes together"
+            raise Invalid(detail, code="definition.too_large", fields={"config": detail})
+        yield step
 
 
 def _graph_faults(steps: Sequence[StepDefinition]) -> dict[str, str]:

@@ -90,9 +90,11 @@ async def cancel_run(
     await conn.execute(_STEPS, run_id)
     await shards.close_shards(conn, run_id)
     await conn.execute(_CLOSE, run_id)
-    await outbox.insert(
-        conn, [*_job_events(run_id, rows, clean_reason), _run_event(run, workspace_id, reason)]
-    )
+    for start in range(0, len(rows), outbox.INSERT_CHUNK):  # other requests have their turn in between
+        await outbox.insert(
+            conn, _job_events(run_id, rows[start : start + outbox.INSERT_CHUNK], clean_reason)
+        )
+    await outbox.insert(conn, [_run_event(run, workspace_id, clean_reason)])
     message = orjson.dumps({"kind": "cancel_run", "run": str(run_id)}).decode()
     await conn.execute("SELECT pg_notify($1, $2)", names.CONTROL_CHANNEL, message)
     return CancelResult(run_id, len(rows))

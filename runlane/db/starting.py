@@ -56,6 +56,9 @@ INSERT INTO run_needs (workspace_id, run_id, step_id, needs)
 SELECT DISTINCT $1::uuid, $2::uuid, u.* FROM unnest($3::text[], $4::text[]) u
 """
 
+ADMITTED_AT_ONCE = 1_000
+"""Jobs after which the rest is left to the workflow: a request of a few kilobytes may ask for 100,000."""
+
 IMMEDIATE_TRY_S = 1.0
 """The relay leaves a fresh start to the process that wrote it for this long."""
 
@@ -63,8 +66,8 @@ IMMEDIATE_TRY_S = 1.0
 async def start_run(conn: Connection, request: StartRun) -> StartedRun:
     """Writes a run in one transaction of the caller.
 
-    Root steps are opened and their first chunk of jobs is admitted here, so that the workflow's first act is
-    to dispatch.
+    Root steps are opened, and jobs of theirs are admitted here while these are few, so that the workflow's
+    first act is to dispatch.
 
     Raises:
         Invalid: no target was named.
@@ -91,7 +94,8 @@ async def start_run(conn: Connection, request: StartRun) -> StartedRun:
     for step in request.definition.steps:
         if not step.needs:
             await admit.open_step(conn, run_id, step.step_id)
-            jobs += (await admit.admit_chunk(conn, run_id, step.step_id)).jobs
+            if jobs < ADMITTED_AT_ONCE:
+                jobs += (await admit.admit_chunk(conn, run_id, step.step_id)).jobs
     await write_start(conn, request.workspace_id, run_id, delay_s=IMMEDIATE_TRY_S)
     return StartedRun(run_id, jobs)
 

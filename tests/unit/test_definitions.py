@@ -2,7 +2,7 @@
 
 import pytest
 
-from runlane.definitions import BUILTIN, MAX_SOURCE_BYTES, parse_definition
+from runlane.definitions import BUILTIN, MAX_OPTIONS_BYTES, MAX_SOURCE_BYTES, parse_definition
 from runlane.errors import Invalid
 
 
@@ -84,3 +84,14 @@ def test_config_is_laid_over_all_steps_and_then_over_one() -> None:
 def test_config_for_a_step_that_does_not_exist_is_refused() -> None:
     with pytest.raises(Invalid):
         BUILTIN["domain_discovery"].with_config({"nope": {}})
+
+
+def test_options_that_would_be_frozen_on_every_step_are_bounded_together() -> None:
+    steps = {f"s{number}": {"run": "noop"} for number in range(100)}
+    definition = parse_definition({"name": "n", "jobs": steps})
+
+    definition.with_config({"*": {"text": "x" * (MAX_OPTIONS_BYTES // 101)}})
+    with pytest.raises(Invalid) as refusal:
+        definition.with_config({"*": {"text": "x" * (MAX_OPTIONS_BYTES // 100)}})
+
+    assert refusal.value.code == "definition.too_large"
