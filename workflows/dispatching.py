@@ -86,7 +86,7 @@ class Dispatcher:
         self._calls = 0
         self._started = 0
         self._landed = 0
-        self._has_more = False
+        self._hungry: frozenset[str] = frozenset()
 
     @property
     def budget_left(self) -> int:
@@ -119,13 +119,14 @@ class Dispatcher:
         )
         for batch in result.batches:
             self._start(batch)
-        self._has_more = any(step.has_more for step in result.steps)
+        self._hungry = frozenset(step.step_id for step in result.steps if step.has_more)
         return result
 
     def _rooms(self, step_ids: Sequence[str]) -> dict[str, int]:
         left = self.budget_left
         rooms: dict[str, int] = {}
-        for step_id in step_ids:
+        # What is left goes first to steps that had more: a step that waits for one long job must not keep it.
+        for step_id in sorted(step_ids, key=lambda step_id: step_id not in self._hungry):
             in_flight = sum(flight.batch.step_id == step_id for flight in self._flights.values())
             rooms[step_id] = max(0, min(self._limits.window - in_flight, left))
             left -= rooms[step_id]
@@ -157,7 +158,7 @@ class Dispatcher:
         self._ended.append(EndedBatch(dispatch_id, _ending(flight.handle)))
         self._landed += 1
         enough = max(1, self._limits.window // REFILL_SHARE)
-        if self._has_more and (self._landed >= enough or not self._flights):
+        if self._hungry and (self._landed >= enough or not self._flights):
             self.changed = True
 
     def abandon(self, dispatch_ids: Sequence[str], ending: Ending) -> None:
