@@ -81,7 +81,7 @@ ORDER BY d.id
 """
 
 _STEP = """
-SELECT s.tool_id, s.jobs_total, t.toolset, w.allow_shared,
+SELECT s.tool_id, s.jobs_total, t.toolset, w.allow_shared, h.blocked_reason,
        h.closed_at IS NOT NULL AS is_closed, h.owner IS DISTINCT FROM $3 AS is_superseded,
        EXISTS (SELECT 1 FROM pauses p
                WHERE p.lifted_at IS NULL AND (p.workspace_id IS NULL OR p.workspace_id = s.workspace_id)
@@ -163,12 +163,14 @@ async def next_batches(conn: Connection, call: NextBatches) -> Batches:
     dispatches = [_dispatch(row) for row in repeated]
     steps: list[StepWork] = []
     blocked: set[str] = set()
+    known: str | None = None
     for step_id, room in call.rooms.items():
         step = await conn.fetchrow(_STEP, call.run_id, step_id, call.owner)
         if step is None or step["is_closed"]:
             return Batches(is_closed=True)
         if step["is_superseded"]:
             return Batches(is_closed=False, is_superseded=True)
+        known = step["blocked_reason"]
         taker = _Taker(conn, call, step_id, step)
         wanted = 0 if repeated or step["is_paused"] else room
         taken = await taker.take(wanted)
@@ -177,8 +179,9 @@ async def next_batches(conn: Connection, call: NextBatches) -> Batches:
         steps.append(work)
         if work.is_live and not taken.has_worker:
             blocked.add(f"no live worker for the tool set {step['toolset']}")
-    if call.rooms:
-        await conn.execute(_BLOCK, call.run_id, "; ".join(sorted(blocked)) or None)
+    reason = "; ".join(sorted(blocked)) or None
+    if reason != known:
+        await conn.execute(_BLOCK, call.run_id, reason)
     return Batches(is_closed=False, dispatches=dispatches, steps=steps)
 
 

@@ -154,6 +154,7 @@ async def load(conn: Connection, run_id: UUID, owner: Owner) -> RunRead:
     started = await conn.fetchrow(_START, run_id)
     if started is not None:
         await outbox.insert(conn, [_run_started(run_id, started)])
+        return await _read(conn, run_id, [])  # no workflow was here before: there is nothing to adopt
     await conn.execute(_CLEAR_NUDGE, names.run_workflow_id(run_id), run_id)
     await conn.execute(_FREE_PENDING, run_id)
     await conn.execute(_CLOSE_DISPATCHES, run_id)
