@@ -31,7 +31,7 @@ class RunRead:
 
 _START = f"""
 UPDATE job_histories
-SET status = '{RUNS.target_of(RunVerb.START)}', started_at = clock_timestamp()
+SET status = '{RUNS.target_of(RunVerb.START)}', started_at = clock_timestamp(), nudged_at = NULL
 WHERE id = $1 AND {run_may(RunVerb.START)}
 RETURNING workspace_id, name, kind
 """
