@@ -127,7 +127,7 @@ class ControlHub:
 
     @asynccontextmanager
     async def attached(self, worker: Worker) -> AsyncIterator[ControlStream]:
-        """Holds the stream of a worker open.
+        """Holds the stream of a worker open, and ends one that it has opened before.
 
         Raises:
             Conflict: `worker.stale_incarnation`, this life of the worker is over.
@@ -137,7 +137,10 @@ class ControlHub:
             if not await presence.open_stream(conn, worker.worker_id, incarnation, self._replica):
                 raise stale_incarnation()
         stream = ControlStream(worker.worker_id, incarnation, worker.workspace_id)
-        self._streams.setdefault(worker.worker_id, set()).add(stream)
+        streams = self._streams.setdefault(worker.worker_id, set())
+        for earlier in streams:  # one is enough; a host must not fill the API with them
+            earlier.close()
+        streams.add(stream)
         if grace := self._graces.pop(worker.worker_id, None):
             grace.cancel()
         log.info("control_stream_open", worker_id=str(worker.worker_id))

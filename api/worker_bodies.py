@@ -63,7 +63,7 @@ class ClaimBody(_Body):
     """Which dispatch, by which activity task, with how much room."""
 
     dispatch_id: UUID
-    claim_key: Annotated[str, StringConstraints(min_length=1, max_length=300)]
+    claim_key: Annotated[str, StringConstraints(max_length=300, pattern=r"^[\x21-\x7e]+$")]
     slots: int = Field(ge=1, le=CLAIM_CAP)
 
 

@@ -6,6 +6,7 @@ nothing is ever overwritten, and uniqueness is the database's business, not the 
 
 import asyncio
 import hashlib
+import re
 import secrets
 from dataclasses import dataclass
 from datetime import timedelta
@@ -20,6 +21,8 @@ from urllib3.exceptions import HTTPError
 
 from runlane import names
 from runlane.errors import Unavailable
+
+_OBJECT_NAME = re.compile(r"[0-9a-f]{32}\.ndjson")
 
 UPLOAD_EXPIRY = timedelta(minutes=15)
 MAX_OBJECT_BYTES = 128 * 1024 * 1024
@@ -61,6 +64,12 @@ def _client(url: str, config: StorageConfig) -> Minio:
 def object_key(workspace_id: UUID, dispatch_id: UUID) -> str:
     """A fresh key for one delivery of a batch."""
     return f"{workspace_id}/{dispatch_id}/{secrets.token_hex(16)}.ndjson"
+
+
+def is_object_key(key: str, workspace_id: UUID, dispatch_id: UUID) -> bool:
+    """Whether `object_key` may have made this key for this dispatch."""
+    folder, _, name = key.rpartition("/")
+    return folder == f"{workspace_id}/{dispatch_id}" and _OBJECT_NAME.fullmatch(name) is not None
 
 
 class Storage:

@@ -25,7 +25,7 @@ from runlane.db import claims, keys, staging, workers
 from runlane.db.pool import Connection
 from runlane.db.workers import DispatchContext, Worker
 from runlane.errors import Conflict, Forbidden, Invalid, NotFound, TooLarge, Unauthenticated, Unavailable
-from runlane.storage import object_key
+from runlane.storage import is_object_key, object_key
 
 HEARTBEAT_S: Final = 5.0
 """Time between heartbeats of a worker: how late a lost cancel is made up for."""
@@ -209,7 +209,7 @@ def _object_ref(body: ResultsBody, dispatch: DispatchContext) -> staging.ObjectR
     if body.object is None:
         return None
     # Any other key may be a result of somebody else, which would be deleted after the merge.
-    if not body.object.key.startswith(f"{dispatch.workspace_id}/{dispatch.dispatch_id}/"):
+    if not is_object_key(body.object.key, dispatch.workspace_id, dispatch.dispatch_id):
         raise Invalid("the object does not belong to the dispatch", code="result.object")
     return staging.ObjectRef(body.object.key, body.object.size, bytes.fromhex(body.object.sha256))
 
