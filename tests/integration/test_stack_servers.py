@@ -47,8 +47,10 @@ async def main():
     sleeper = ProcessSpec("sleeper", (sys.executable, "-c", "import signal; signal.pause()"))
     async with Stack.open(Path(sys.argv[1]), os.environ, guarded="guarded" in sys.argv) as stack:
         await stack.start_process(sleeper)
+        asked = asyncio.create_task(stop_requested())
+        await asyncio.sleep(0)  # now a signal asks instead of killing
         print("ready", flush=True)
-        await stop_requested()
+        await asked
 
 asyncio.run(main())
 """
