@@ -28,8 +28,8 @@ def main() -> int:
     structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
     try:
         asyncio.run(_run(arguments.base, arguments.scenario, arguments.slow_ms))
-    except RunlaneError as err:
-        sys.stderr.write(f"{err.detail}\n")
+    except RunlaneError as error:
+        sys.stderr.write(f"{error.detail}\n")
         return 1
     return 0
 

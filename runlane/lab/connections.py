@@ -67,7 +67,7 @@ class Connections:
             await self._serve(reader, writer)
             writer.close()
             await writer.wait_closed()
-        except (OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError) as err:
-            log.debug("lab_connection_broken", reason=repr(err))
+        except (OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError) as error:
+            log.debug("lab_connection_broken", reason=repr(error))
         finally:
             writer.transport.abort()

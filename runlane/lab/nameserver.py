@@ -64,8 +64,8 @@ class NameServer(asyncio.DatagramProtocol):
         loop = asyncio.get_running_loop()
         try:
             self._udp, _ = await loop.create_datagram_endpoint(lambda: self, local_addr=(address, port))
-        except OSError as err:
-            if err.errno == errno.EADDRINUSE:
+        except OSError as error:
+            if error.errno == errno.EADDRINUSE:
                 return False
             raise
         return True

@@ -33,17 +33,17 @@ def parse_base(text: str) -> BaseNetwork:
     """
     try:
         network = ipaddress.IPv4Network(text)
-    except ValueError as err:
-        raise Invalid(f"lab base network {text!r}: {err}", code="lab.base") from err
+    except ValueError as error:
+        raise Invalid(f"lab base network {text!r}: {error}", code="lab.base") from error
     if not network.subnet_of(_LOOPBACK) or network.prefixlen > _LARGEST_PREFIX:
         detail = f"lab base network {text} must lie inside {_LOOPBACK} and be /{_LARGEST_PREFIX} or larger"
         raise Invalid(detail, code="lab.base")
     return BaseNetwork(str(network))
 
 
-def bind_failure(err: OSError, place: str, needed: list[str]) -> Unavailable:
+def bind_failure(error: OSError, place: str, needed: list[str]) -> Unavailable:
     """Says what to do about a refused bind at `place`; `needed` are all addresses of the lab."""
-    match err.errno:
+    match error.errno:
         case errno.EADDRNOTAVAIL:
             aliases = "; ".join(f"sudo ifconfig lo0 alias {each} up" for each in needed)
             hint = f"this system ({sys.platform}) has no such loopback address. On macOS add them: {aliases}"
@@ -52,5 +52,5 @@ def bind_failure(err: OSError, place: str, needed: list[str]) -> Unavailable:
                 "another program listens there (or on all addresses). Stop it, or choose --base 127.8.0.0/24"
             )
         case _:
-            hint = err.strerror or str(err)
+            hint = error.strerror or str(error)
     return Unavailable(f"the lab cannot listen on {place}: {hint}", code="lab.bind")

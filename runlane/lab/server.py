@@ -80,14 +80,16 @@ class _Opener:
         """
         for address in self._addresses():
             for port in self._scenario.ports:
-                with socket.socket() as trial:
-                    trial.setsockopt(
-                        socket.SOL_SOCKET, socket.SO_REUSEADDR, 1
-                    )  # closed connections do not count
-                    try:
-                        trial.bind((address, port))
-                    except OSError as err:
-                        raise bind_failure(err, f"{address}:{port}", self._addresses()) from err
+                self._try_bind(address, port)
+
+    def _try_bind(self, address: str, port: int) -> None:
+        with socket.socket() as trial:
+            # connections that are closed already do not count
+            trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                trial.bind((address, port))
+            except OSError as error:
+                raise bind_failure(error, f"{address}:{port}", self._addresses()) from error
 
     async def _open_nameserver(self, stack: AsyncExitStack) -> str:
         address = self._base.address(NAMESERVER_HOST)
@@ -95,8 +97,8 @@ class _Opener:
         stack.push_async_callback(server.close)
         try:
             await server.open(address, self._scenario.ports)
-        except OSError as err:
-            raise bind_failure(err, address, self._addresses()) from err
+        except OSError as error:
+            raise bind_failure(error, address, self._addresses()) from error
         return f"{address}:{server.port}"
 
     async def _open_listener(self, stack: AsyncExitStack, machine: Machine, listener: Listener) -> None:
@@ -108,8 +110,8 @@ class _Opener:
         stack.push_async_callback(server.close)
         try:
             await server.open(address, listener.port)
-        except OSError as err:
-            raise bind_failure(err, f"{address}:{listener.port}", self._addresses()) from err
+        except OSError as error:
+            raise bind_failure(error, f"{address}:{listener.port}", self._addresses()) from error
 
     def _addresses(self) -> list[str]:
         hosts = {NAMESERVER_HOST, *(each.host for each in self._scenario.machines)}

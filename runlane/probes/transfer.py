@@ -55,19 +55,24 @@ def is_below_any(name: str, cuts: frozenset[str]) -> bool:
 async def transfer_zone(sock: socket.socket, zone: str) -> ZoneCopy | None:
     """Asks a connected server for a zone and closes the connection; None if it does not give it."""
     copy = ZoneCopy(zone)
-    origin = dns.name.from_text(f"{zone}.")
     try:
         async with asyncio.timeout(TRANSFER_S):
-            async for rrset in _records(sock, origin):
-                if rrset.rdtype == dns.rdatatype.SOA and rrset.name == origin and zone in copy.names:
-                    copy.is_complete = True
-                    break
-                _keep(copy, rrset)
+            await _fill(copy, sock)
     except (OSError, EOFError, dns.exception.DNSException):
         pass  # what came before is as good as it is
     finally:
         sock.close()
     return copy if copy.names else None
+
+
+async def _fill(copy: ZoneCopy, sock: socket.socket) -> None:
+    """Keeps records until the SOA comes again, which ends the zone, or no more come."""
+    origin = dns.name.from_text(f"{copy.zone}.")
+    async for rrset in _records(sock, origin):
+        if rrset.rdtype == dns.rdatatype.SOA and rrset.name == origin and copy.zone in copy.names:
+            copy.is_complete = True
+            return
+        _keep(copy, rrset)
 
 
 async def _records(sock: socket.socket, origin: dns.name.Name) -> AsyncIterator[dns.rrset.RRset]:

@@ -110,17 +110,20 @@ class WebClient:
             NoVerdict: the DNS server did not answer.
         """
         address = await self._address_of(url.host)
-        may_be_kept = url.host in self._transports
         try:
             async with asyncio.timeout(REQUEST_S):
-                try:
-                    return await self._exchange(url, address, max_body)
-                except (httpx2.ReadError, httpx2.WriteError, httpx2.RemoteProtocolError):
-                    if not may_be_kept:
-                        raise
-                    return await self._exchange(url, address, max_body)
+                return await self._ask(url, address, max_body)
         except (httpx2.TransportError, ssl.SSLError, OSError) as error:
             raise NoAnswer(f"{url}: {type(error).__name__}: {error}") from error
+
+    async def _ask(self, url: Url, address: str, max_body: int) -> Answer:
+        may_be_kept = url.host in self._transports
+        try:
+            return await self._exchange(url, address, max_body)
+        except (httpx2.ReadError, httpx2.WriteError, httpx2.RemoteProtocolError):
+            if not may_be_kept:
+                raise
+        return await self._exchange(url, address, max_body)
 
     async def _address_of(self, host: str) -> str:
         if host not in self._addresses:

@@ -58,8 +58,8 @@ def _packages() -> Check:
     for name in PACKAGES:
         try:
             origin = importlib.import_module(name).__file__
-        except ImportError as err:
-            return Check("packages", Level.FAIL, f"{name}: {err}")
+        except ImportError as error:
+            return Check("packages", Level.FAIL, f"{name}: {error}")
         if origin is None:
             return Check("packages", Level.FAIL, f"{name} is somebody else's namespace package")
         folders.add(Path(origin).resolve().parent.parent)
@@ -93,10 +93,10 @@ def _embedded_program(name: str, find: Callable[[], list[str]]) -> Check:
     try:
         argv = find()
         done = subprocess.run(argv, capture_output=True, text=True, timeout=VERSION_TIMEOUT_S, check=True)
-    except StackError as err:
-        return Check(title, Level.OK, f"not installed, only `runlane up` needs it ({err.detail})")
-    except (OSError, subprocess.SubprocessError) as err:
-        return Check(title, Level.FAIL, f"does not run: {err}")
+    except StackError as error:
+        return Check(title, Level.OK, f"not installed, only `runlane up` needs it ({error.detail})")
+    except (OSError, subprocess.SubprocessError) as error:
+        return Check(title, Level.FAIL, f"does not run: {error}")
     return Check(title, Level.OK, f"{done.stdout.strip().splitlines()[0]} ({argv[0]})")
 
 

@@ -16,6 +16,7 @@ from minio.error import MinioException
 
 from runlane import names
 from runlane.db import migrate
+from runlane.db.roles import describe_role
 from runlane.settings import Settings
 from runlane.stack.findings import ANSWER_TIMEOUT_S, Check, Level
 
@@ -47,8 +48,8 @@ async def check_redis(settings: Settings) -> list[Check]:
     client = redis.asyncio.Redis.from_url(settings.redis_url, socket_timeout=ANSWER_TIMEOUT_S)
     try:
         info = await client.info()
-    except (redis.exceptions.RedisError, OSError) as err:
-        return [Check("redis", Level.FAIL, f"unreachable: {err}")]
+    except (redis.exceptions.RedisError, OSError) as error:
+        return [Check("redis", Level.FAIL, f"unreachable: {error}")]
     finally:
         await client.aclose()
     return _judge_redis({str(name): str(value) for name, value in info.items()})
@@ -60,8 +61,8 @@ async def check_s3(settings: Settings) -> list[Check]:
         return [Check("s3", Level.FAIL, f"RUNLANE_S3_ENDPOINT {UNSET}")]
     try:
         await asyncio.to_thread(_round_trip, settings)
-    except (MinioException, urllib3.exceptions.HTTPError, OSError, ValueError) as err:
-        return [Check("s3", Level.FAIL, f"bucket {names.RESULTS_BUCKET}: {err}")]
+    except (MinioException, urllib3.exceptions.HTTPError, OSError, ValueError) as error:
+        return [Check("s3", Level.FAIL, f"bucket {names.RESULTS_BUCKET}: {error}")]
     return [Check("s3", Level.OK, f"bucket {names.RESULTS_BUCKET} can be written at {settings.s3_endpoint}")]
 
 
@@ -71,21 +72,18 @@ async def _role(name: str, url: str, *, may_bypass: bool) -> list[Check]:
         return [Check(title, Level.FAIL, UNSET)]
     try:
         connection = await asyncpg.connect(url, timeout=ANSWER_TIMEOUT_S)
-    except (OSError, TimeoutError, ValueError, asyncpg.PostgresError, asyncpg.InterfaceError) as err:
-        return [Check(title, Level.FAIL, f"unreachable: {err}")]
+    except (OSError, TimeoutError, ValueError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+        return [Check(title, Level.FAIL, f"unreachable: {error}")]
     try:
-        row = await connection.fetchrow(
-            "SELECT current_setting('server_version_num')::int / 10000 AS major, version() AS version,"
-            " rolsuper OR rolbypassrls AS bypasses FROM pg_roles WHERE rolname = current_user"
-        )
+        role = await describe_role(connection)
     finally:
         await connection.close()
-    if row is None or row["major"] < MINIMUM_POSTGRES:
+    if role.server_major < MINIMUM_POSTGRES:
         return [Check(title, Level.FAIL, f"PostgreSQL {MINIMUM_POSTGRES} or later is needed")]
-    if bool(row["bypasses"]) != may_bypass:
+    if role.may_bypass != may_bypass:
         wrong = "does not see every workspace" if may_bypass else "row-level security does not bind it"
         return [Check(title, Level.FAIL, f"wrong rights: {wrong} (BYPASSRLS)")]
-    return [Check(title, Level.OK, str(row["version"]).split(" on ")[0])]
+    return [Check(title, Level.OK, role.server_version)]
 
 
 async def _schema(settings: Settings) -> list[Check]:
@@ -95,13 +93,13 @@ async def _schema(settings: Settings) -> list[Check]:
     try:
         connection = await asyncpg.connect(settings.database_url, timeout=ANSWER_TIMEOUT_S)
         try:
-            found = await connection.fetchval("SELECT version_num FROM alembic_version")
+            found = await migrate.revision_of(connection)
         finally:
             await connection.close()
-    except asyncpg.UndefinedTableError:
+    except (OSError, TimeoutError, ValueError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+        return [Check("schema", Level.FAIL, f"unknown: {error}")]
+    if found is None:
         return [Check("schema", Level.FAIL, "empty database; run `runlane migrate`")]
-    except (OSError, TimeoutError, ValueError, asyncpg.PostgresError, asyncpg.InterfaceError) as err:
-        return [Check("schema", Level.FAIL, f"unknown: {err}")]
     if found != head:
         return [Check("schema", Level.FAIL, f"at {found}, not {head}; run `runlane migrate`")]
     return [Check("schema", Level.OK, f"at {head}")]
@@ -146,11 +144,15 @@ def _round_trip(settings: Settings) -> None:
         )
         client.put_object(names.RESULTS_BUCKET, key, io.BytesIO(body), len(body))
         try:
-            response = client.get_object(names.RESULTS_BUCKET, key)
-            try:
-                if response.read() != body:
-                    raise ValueError("an object came back changed")
-            finally:
-                response.release_conn()
+            if _read_object(client, key) != body:
+                raise ValueError("an object came back changed")
         finally:
             client.remove_object(names.RESULTS_BUCKET, key)
+
+
+def _read_object(client: Minio, key: str) -> bytes:
+    response = client.get_object(names.RESULTS_BUCKET, key)
+    try:
+        return bytes(response.read())
+    finally:
+        response.release_conn()

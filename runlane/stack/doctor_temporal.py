@@ -52,8 +52,8 @@ async def check_temporal(settings: Settings) -> list[Check]:
             checks = [await _server(client), *await _capabilities(client), *await _attributes(client)]
         partitions = await _count_partitions(client)
         return [*checks, _judge_partitions(partitions), await _fairness(client, partitions)]
-    except (RPCError, RuntimeError, TimeoutError) as err:
-        return [Check("temporal", Level.FAIL, f"{settings.temporal_address}: {err}")]
+    except (RPCError, RuntimeError, TimeoutError) as error:
+        return [Check("temporal", Level.FAIL, f"{settings.temporal_address}: {error}")]
 
 
 async def _server(client: Client) -> Check:

@@ -109,8 +109,8 @@ class Keeper:
         self._hold(process, adopted=True)
         try:
             await wait_ready(spec, process, self._log_path, timeout_s)
-        except StackError as err:
-            log.warning("leftover_replaced", name=self.name, pid=process.pid, reason=err.detail)
+        except StackError as error:
+            log.warning("leftover_replaced", name=self.name, pid=process.pid, reason=error.detail)
             await self.stop()
             return False
         self._begin()
@@ -201,8 +201,10 @@ class Keeper:
             try:
                 # No limit: a database may take long to recover, and killing it then makes it longer.
                 await self._launch(None)
-            except (StackError, OSError) as err:
-                log.warning("process_restart_failed", name=self.name, reason=str(err), retry_s=self._delay_s)
+            except (StackError, OSError) as error:
+                log.warning(
+                    "process_restart_failed", name=self.name, reason=str(error), retry_s=self._delay_s
+                )
             else:
                 log.info("process_restarted", name=self.name, restarts=self._restarts)
                 return

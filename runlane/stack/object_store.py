@@ -62,8 +62,8 @@ class ObjectStore:
         await check_listening(self._site.state.port("s3"))
         try:
             await asyncio.to_thread(self._list_buckets)
-        except (MinioException, urllib3.exceptions.HTTPError, OSError) as err:
-            raise errors.Unavailable(f"s3: {err}") from err
+        except (MinioException, urllib3.exceptions.HTTPError, OSError) as error:
+            raise errors.Unavailable(f"s3: {error}") from error
 
     def _client(self, pool: urllib3.PoolManager) -> Minio:
         state = self._site.state

@@ -146,8 +146,8 @@ class PostgresServer:
                 await connection.fetchval("SELECT 1")
             finally:
                 await connection.close()
-        except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError) as err:
-            raise errors.Unavailable(f"postgres: {err}") from err
+        except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+            raise errors.Unavailable(f"postgres: {error}") from error
 
     async def _create_cluster(self) -> None:
         for leftover in self._site.folder.glob("init-*"):
@@ -194,8 +194,8 @@ def _run(argv: list[str], env: dict[str, str], user: int | None = None, cwd: Pat
             group=user,
             extra_groups=None if user is None else [],
         )
-    except (OSError, subprocess.SubprocessError) as err:
-        raise StackError(f"{argv[0]}: {err}") from err
+    except (OSError, subprocess.SubprocessError) as error:
+        raise StackError(f"{argv[0]}: {error}") from error
     if done.returncode != 0:
         command = f"{Path(argv[0]).name} … {Path(argv[-1]).name}"
         text = done.stdout.decode(errors="replace").strip()

@@ -88,6 +88,6 @@ def _try(identity: Identity, program: Path, folder: Path) -> str | None:
             extra_groups=None if identity.user is None else [],
             cwd=folder,
         )
-    except (OSError, subprocess.SubprocessError) as err:
-        return str(err)
+    except (OSError, subprocess.SubprocessError) as error:
+        return str(error)
     return None if done.returncode == 0 else done.stderr.strip() or f"exit {done.returncode}"

@@ -120,8 +120,8 @@ def launch(spec: ProcessSpec, log_path: Path) -> RunningProcess:
                 start_new_session=True,
                 umask=0o077,
             )
-        except OSError as err:
-            raise StackError(f"{spec.name} cannot be started: {argv[0]}: {err}") from err
+        except OSError as error:
+            raise StackError(f"{spec.name} cannot be started: {argv[0]}: {error}") from error
     record = ProcessRecord.of(child.pid, spec.stop_signal)
     if record is None:
         code = child.wait()
@@ -151,21 +151,27 @@ async def wait_ready(
     reason = "no probe"
     try:
         async with asyncio.timeout(timeout_s):
-            while True:
-                if (code := process.exit_code()) is not None:
-                    raise ProcessDied(f"{spec.name} ended with {code} before it was ready\n{tail(log_path)}")
-                try:
-                    if spec.ready is not None:
-                        await spec.ready()
-                    break
-                except errors.Unavailable as err:
-                    reason = err.detail
+            while (fault := await _probe(spec, process, log_path)) is not None:
+                reason = fault
                 await asyncio.sleep(POLL_S)
-    except TimeoutError as err:
-        raise StackError(f"{spec.name} not ready after {timeout_s} s: {reason}\n{tail(log_path)}") from err
+    except TimeoutError as error:
+        raise StackError(f"{spec.name} not ready after {timeout_s} s: {reason}\n{tail(log_path)}") from error
     if (code := process.exit_code()) is not None:
         # The probe was answered by somebody else on the same port.
         raise ProcessDied(f"{spec.name} ended with {code} while it was probed\n{tail(log_path)}")
+
+
+async def _probe(spec: ProcessSpec, process: RunningProcess, log_path: Path) -> str | None:
+    """Why the process does not serve yet; None if it does."""
+    if (code := process.exit_code()) is not None:
+        raise ProcessDied(f"{spec.name} ended with {code} before it was ready\n{tail(log_path)}")
+    if spec.ready is None:
+        return None
+    try:
+        await spec.ready()
+    except errors.Unavailable as error:
+        return error.detail
+    return None
 
 
 def tail(log_path: Path) -> str:

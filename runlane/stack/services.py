@@ -72,5 +72,5 @@ async def check_listening(port: int) -> None:
             _, writer = await asyncio.open_connection(LOOPBACK, port)
             writer.close()
             await writer.wait_closed()
-    except (OSError, TimeoutError) as err:
-        raise errors.Unavailable(f"port {port}: {err}") from err
+    except (OSError, TimeoutError) as error:
+        raise errors.Unavailable(f"port {port}: {error}") from error

@@ -102,8 +102,10 @@ class State:
             return cls(path, dict(raw["ports"]), _new_secrets() | raw["secrets"], processes)
         except FileNotFoundError:
             return cls(path, {}, _new_secrets(), {})
-        except (ValueError, KeyError, TypeError) as err:
-            raise StackError(f"{path} cannot be read ({err}); move it away together with its folder") from err
+        except (ValueError, KeyError, TypeError) as error:
+            raise StackError(
+                f"{path} cannot be read ({error}); move it away together with its folder"
+            ) from error
 
     def save(self) -> None:
         """Writes the file, readable by its owner only."""
@@ -181,10 +183,10 @@ def hold_lock(folder: Path) -> Iterator[None]:
     with os.fdopen(descriptor, "r+") as stream:
         try:
             fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as err:
+        except BlockingIOError as error:
             holder = lock_holder(folder)
             who = f" (pid {holder.pid})" if holder else ""
-            raise StackBusy(f"the stack in {folder} is already run by another process{who}") from err
+            raise StackBusy(f"the stack in {folder} is already run by another process{who}") from error
         me = ProcessRecord.of(os.getpid())
         stream.truncate()
         json.dump(asdict(me) if me else {}, stream)

@@ -213,11 +213,11 @@ class Stack:
                 await service.prepare()
             try:
                 await keeper.start()
-            except ProcessDied as err:
+            except ProcessDied as error:
                 # A port was taken after we looked, or a killed predecessor is not all gone yet.
                 if attempt == START_ATTEMPTS - 1:
                     raise
-                log.warning("server_died_at_start", name=service.name, reason=err.detail)
+                log.warning("server_died_at_start", name=service.name, reason=error.detail)
                 await asyncio.sleep(RETRY_S * 2**attempt)
             else:
                 return

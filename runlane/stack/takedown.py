@@ -32,8 +32,8 @@ async def down(state_dir: Path) -> list[str]:
     try:
         async with asyncio.timeout(DOWN_TIMEOUT_S):
             await _take_over(folder)
-    except TimeoutError as err:
-        raise StackError(f"the supervisor of {folder} does not end") from err
+    except TimeoutError as error:
+        raise StackError(f"the supervisor of {folder} does not end") from error
     return running
 
 
@@ -47,10 +47,14 @@ async def _take_over(folder: Path) -> None:
         except StackBusy:
             holder = lock_holder(folder)
             if holder is not None and holder != told:
-                with suppress(ProcessLookupError):
-                    os.kill(holder.pid, signal.SIGTERM)
+                _ask_to_end(holder)
                 told = holder
             await asyncio.sleep(POLL_S)
+
+
+def _ask_to_end(supervisor: ProcessRecord) -> None:
+    with suppress(ProcessLookupError):
+        os.kill(supervisor.pid, signal.SIGTERM)
 
 
 async def _stop_all(folder: Path) -> None:

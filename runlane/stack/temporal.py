@@ -73,8 +73,8 @@ class TemporalServer:
                 request = DescribeNamespaceRequest(namespace=names.TEMPORAL_NAMESPACE)
                 await client.workflow_service.describe_namespace(request)
                 await client.count_workflows(f"{names.SA_RUN_STATUS} = 'none'")
-        except (RPCError, RuntimeError, TimeoutError) as err:
-            raise errors.Unavailable(f"temporal: {err}") from err
+        except (RPCError, RuntimeError, TimeoutError) as error:
+            raise errors.Unavailable(f"temporal: {error}") from error
 
 
 def _listens(pid: int, port: int) -> bool:

@@ -63,7 +63,7 @@ class ValkeyServer:
         client = redis.asyncio.Redis.from_url(self.url, socket_timeout=PROBE_TIMEOUT_S)
         try:
             await client.ping()
-        except (redis.exceptions.RedisError, OSError) as err:
-            raise errors.Unavailable(f"valkey: {err}") from err
+        except (redis.exceptions.RedisError, OSError) as error:
+            raise errors.Unavailable(f"valkey: {error}") from error
         finally:
             await client.aclose()
