@@ -23,6 +23,7 @@ from runlane.db import inventory, outbox, settle
 from runlane.db.inventory import Merged, MergeJob
 from runlane.db.pool import Connection, Pool
 from runlane.db.settle import Attempt, Decision, Ending
+from runlane.errors import Unavailable
 from runlane.events import Envelope
 from runlane.jobs import Outcome
 from runlane.storage import Storage
@@ -110,12 +111,19 @@ class ResultActivities:
                 if closed:
                     late |= await settle.close(conn, closed, is_lost=is_lost)
             keys = await settle.discard_results(conn, [body.result_id for body in bodies], list(endings))
-        await self._storage.discard(keys)
+        await self._discard(keys)
         return SettleResult(
             again=[EndedBatch(str(i), endings[i]) for i in sorted(again | late)],
             delay_s=_delay_s(merge.failed),
             jobs=len(decisions),
         )
+
+    async def _discard(self, keys: list[str]) -> None:
+        """Deletes objects of settled results. A second run would not know them: those left are orphans."""
+        try:
+            await self._storage.discard(keys)
+        except Unavailable as error:
+            log.warning("staged_objects_left", objects=len(keys), detail=error.detail)
 
 
 async def _beat_forever() -> None:
