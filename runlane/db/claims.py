@@ -96,9 +96,15 @@ WHERE a.dispatch_id = $1 AND a.claim_key = $2 AND a.worker_id = $3 AND a.incarna
 ORDER BY j.priority, j.created_at, j.id
 """
 
+# A row that somebody holds is left to them, or to the end of the batch: the claimed rows are locked by now,
+# and waiting for another while holding them is how two transactions wait for each other.
 _GIVE_UP_REST = f"""
 UPDATE jobs SET dispatch_id = NULL
-WHERE dispatch_id = $1 AND completed_at IS NULL AND status = {PENDING}
+WHERE (id, workspace_id) IN (
+  SELECT id, workspace_id FROM jobs
+  WHERE dispatch_id = $1 AND completed_at IS NULL AND status = {PENDING}
+  FOR UPDATE SKIP LOCKED
+)
 """
 
 # A shared worker stands in the platform's network, where a workspace has no networks of its own.

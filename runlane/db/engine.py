@@ -28,6 +28,7 @@ _LOST: Final = (
     asyncpg.AdminShutdownError,
     asyncpg.CrashShutdownError,
     asyncpg.TooManyConnectionsError,
+    asyncpg.TransactionRollbackError,  # a deadlock, or another try for a serializable one: ask again
     PoolTimeoutError,
     OSError,
 )
@@ -73,7 +74,7 @@ async def workspace_transaction(engine: AsyncEngine, workspace_id: UUID) -> Asyn
 
 
 def is_lost(error: BaseException | None) -> bool:
-    """Tells whether a driver's error means "not now" (server away, starting, full) rather than "never"."""
+    """Tells whether a driver's error means "not now" (server away, full, a deadlock), not "never"."""
     if isinstance(error, DBAPIError):
         # The dialect wraps asyncpg's error in one of its own, and SQLAlchemy wraps that.
         return error.connection_invalidated or is_lost(error.orig.__cause__ if error.orig else None)
