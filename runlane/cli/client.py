@@ -4,17 +4,19 @@ import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Final, Self, cast
+from typing import Final, Self
 from urllib.parse import urlsplit
 from uuid import UUID, uuid4
 
 import httpx2
 
 from runlane import names
+from runlane.cli import answers
+from runlane.cli.answers import as_object, objects_in
 from runlane.cli.errors import Cause, CommandError, ExitCode, exit_code_of_status
 from runlane.cli.profile import Profile
 
-Json = dict[str, object]
+Json = answers.Json
 Query = Mapping[str, str | int | list[str]]
 
 _RETRIES_S: Final = (0.2, 0.5, 1.0, 2.0)
@@ -59,7 +61,7 @@ class ApiClient:
         asked: dict[str, str | int | list[str]] = dict(query or {})
         while left > 0:
             page = self.get(path, {**asked, "limit": min(left, _PAGE)})
-            rows = cast(list[Json], page["items"])
+            rows = objects_in(page, "items")
             yield from rows
             left -= len(rows)
             if page["next"] is None:
@@ -107,7 +109,7 @@ class ApiClient:
         except httpx2.TransportError as error:
             message = f"{self._client.base_url} does not answer: {error}"
             return CommandError(message, ExitCode.UNREACHABLE, hint="runlane doctor")
-        return cast(Json, response.json()) if response.is_success else _failure(response)
+        return as_object(response.json()) if response.is_success else _failure(response)
 
 
 @dataclass(frozen=True, slots=True)

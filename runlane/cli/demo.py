@@ -6,8 +6,9 @@ import shutil
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Final, cast
+from typing import Final
 
+from runlane.cli.answers import counts_in
 from runlane.cli.client import ApiClient, Json
 from runlane.cli.errors import CommandError, ExitCode
 from runlane.cli.interrupt import until_interrupted
@@ -135,7 +136,7 @@ class _Demo:
             run_id=run_id,
             status=str(state["status"]),
             seconds=round(seconds, 2),
-            jobs=cast(dict[str, int], state["jobs"]),
+            jobs=counts_in(state, "jobs"),
             assets=len(self.found.assets),
             services=len(self.found.services),
             urls=len(self.found.urls),

@@ -1,16 +1,14 @@
 """`runlane job …`."""
 
-from typing import TYPE_CHECKING, Annotated, cast
+from typing import Annotated
 
 import typer
 
+from runlane.cli.answers import objects_in
 from runlane.cli.lists import Listing, print_list
 from runlane.cli.options import JsonFlag, Limit, Sort
 from runlane.cli.output import Column, print_fields, print_json, print_rows
 from runlane.cli.profile import open_client
-
-if TYPE_CHECKING:
-    from runlane.cli.client import Json
 
 app = typer.Typer(no_args_is_help=True, help="Jobs: what runs did, one by one.")
 
@@ -62,10 +60,7 @@ def show(job: str, as_json: JsonFlag = False) -> None:
         print_json(found)
         return
     print_fields([(column.heading, found[column.key]) for column in COLUMNS])
-    for title, rows, columns in (
-        ("attempts", found["attempts"], ATTEMPT_COLUMNS),
-        ("errors", found["errors"], ERROR_COLUMNS),
-    ):
-        if rows:
+    for title, columns in (("attempts", ATTEMPT_COLUMNS), ("errors", ERROR_COLUMNS)):
+        if rows := objects_in(found, title):
             print(f"\n{title}")
-            print_rows(cast("list[Json]", rows), columns)
+            print_rows(rows, columns)

@@ -1,7 +1,6 @@
 """Scanning a lab through the API, and reading what was found in the form in which the truth is written."""
 
-from typing import cast
-
+from runlane.cli.answers import integer_in
 from runlane.cli.client import ApiClient, Json
 from runlane.lab.manifest import (
     Inventory,
@@ -48,10 +47,10 @@ def read_inventory(client: ApiClient, manifest: Manifest) -> Inventory:
     for asset in client.items("/v1/assets", query):
         inventory.assets.add(asset_key(str(asset["value"])))
     for service in client.items("/v1/services", query):
-        port = cast(int, service["port"])
+        port = integer_in(service, "port")
         inventory.services.add(service_key(str(service["host"]), port, str(service["protocol"])))
         if service["url"] is not None:
-            inventory.web.add(web_key(str(service["url"]), cast(int, service["status"])))
+            inventory.web.add(web_key(str(service["url"]), integer_in(service, "status")))
     for url in client.items("/v1/urls", query):
         inventory.urls.add(url_key(str(url["url"])))
     for finding in client.items("/v1/findings", query):

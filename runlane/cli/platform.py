@@ -6,11 +6,12 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final, cast
+from typing import Final
 from uuid import UUID
 
 import httpx2
 
+from runlane.cli.answers import as_object, objects_in
 from runlane.cli.processes import migrate_database
 from runlane.cli.profile import FILE, Profile, read_profile, write_profile
 from runlane.db import keys, workspaces
@@ -179,8 +180,7 @@ class _ApiProbe:
     async def has_worker(self) -> None:
         """Returns when a scan worker has joined and is on line."""
         page = await self._get("/v1/workers")
-        rows = cast(list[dict[str, object]], page["items"])
-        if not any(row["status"] == WorkerStatus.ONLINE for row in rows):
+        if not any(row["status"] == WorkerStatus.ONLINE for row in objects_in(page, "items")):
             raise Unavailable("no scan worker is on line")
 
     async def _get(self, path: str) -> dict[str, object]:
@@ -192,4 +192,4 @@ class _ApiProbe:
                 raise Unavailable(f"the API does not answer: {error}") from error
         if not response.is_success:
             raise Unavailable(f"{path} answers {response.status_code}")
-        return cast(dict[str, object], response.json())
+        return as_object(response.json())

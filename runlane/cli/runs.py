@@ -2,10 +2,11 @@
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, cast
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from runlane.cli.answers import Json, objects_in
 from runlane.cli.errors import CommandError, ExitCode
 from runlane.cli.lists import Listing, print_list
 from runlane.cli.options import JsonFlag, Limit, Sort
@@ -13,7 +14,7 @@ from runlane.cli.output import Column, note, print_fields, print_json, print_row
 from runlane.cli.profile import open_client
 
 if TYPE_CHECKING:
-    from runlane.cli.client import ApiClient, Json
+    from runlane.cli.client import ApiClient
 
 app = typer.Typer(no_args_is_help=True, help="Runs: start them, watch them, end them.")
 
@@ -93,7 +94,7 @@ def show(run: RunId = "@last", as_json: JsonFlag = False) -> None:
         return
     print_fields([(column.heading, found[column.key]) for column in COLUMNS])
     print()
-    print_rows(cast("list[Json]", found["steps"]), STEP_COLUMNS)
+    print_rows(objects_in(found, "steps"), STEP_COLUMNS)
 
 
 @app.command("list")

@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from typing import Final, cast
+from typing import Final
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -13,6 +13,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from runlane.cli.answers import counts_in, objects_in
 from runlane.cli.client import ApiClient, Json
 from runlane.cli.errors import ExitCode
 from runlane.cli.output import note, print_json
@@ -90,7 +91,7 @@ class _Lines:
         self._told: dict[str, str] = {}
 
     def show(self, state: Json) -> None:
-        for step in _steps(state):
+        for step in objects_in(state, "steps"):
             done, total = _progress(step)
             self._tell(str(step["step_id"]), f"{step['step_id']}: {step['status']} {done}/{total}")
         self._tell("run", f"run {state['id']}: {state['status']}{_blocked(state)}")
@@ -108,9 +109,9 @@ def render(state: Json) -> Group:
     head.append(f"{_SIGNS.get(status, '◐')} {status}", style=_STYLES.get(status, ""))
     head.append(f"  {_age_s(state):.0f} s{_blocked(state)}")
     table = Table(box=None, show_header=False, pad_edge=False)
-    for step in _steps(state):
+    for step in objects_in(state, "steps"):
         done, total = _progress(step)
-        jobs = cast(dict[str, int], step["jobs"])
+        jobs = counts_in(step, "jobs")
         failed = jobs.get(JobStatus.FAILED, 0)
         step_status = str(step["status"])
         style = _STYLES.get(step_status, "dim")
@@ -125,12 +126,8 @@ def render(state: Json) -> Group:
     return Group(head, table)
 
 
-def _steps(state: Json) -> list[Json]:
-    return cast(list[Json], state["steps"])
-
-
 def _progress(step: Json) -> tuple[int, int]:
-    jobs = cast(dict[str, int], step["jobs"])
+    jobs = counts_in(step, "jobs")
     return sum(jobs.get(status, 0) for status in JOBS.terminal), sum(jobs.values())
 
 
