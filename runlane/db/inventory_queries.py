@@ -2,15 +2,15 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 from uuid import UUID
 
-from sqlalchemy import ColumnElement, FromClause, Select, case, func, select
+from sqlalchemy import ColumnElement, FromClause, case, func, select
 from sqlalchemy.dialects.postgresql import ARRAY, aggregate_order_by, array
 from sqlalchemy.ext.asyncio import AsyncConnection
 from sqlalchemy.types import Text
 
-from runlane.db.paging import Orders, Page, PageRequest, fetch_page
+from runlane.db.paging import Orders, Page, PageRequest, Statement, fetch_page
 from runlane.db.tables import asset_services, assets, technologies, urls, vulnerabilities
 from runlane.tools.vulnerabilities import Severity
 
@@ -104,12 +104,12 @@ async def list_findings(
     return await fetch_page(conn, statement, FINDING_ORDERS, page)
 
 
-def _with_asset(statement: Select[Any], table: FromClause) -> Select[Any]:
+def _with_asset(statement: Statement, table: FromClause) -> Statement:
     same_asset = (assets.c.workspace_id == table.c.workspace_id) & (assets.c.id == table.c.asset_id)
     return statement.add_columns(assets.c.value.label("host"), assets.c.target_id).join(assets, same_asset)
 
 
-def _narrow(statement: Select[Any], table: FromClause, wanted: InventoryFilter) -> Select[Any]:
+def _narrow(statement: Statement, table: FromClause, wanted: InventoryFilter) -> Statement:
     if wanted.target_id is not None:
         statement = statement.where(assets.c.target_id == wanted.target_id)
     if wanted.asset_id is not None and "asset_id" in table.c:

@@ -5,7 +5,7 @@ import binascii
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 from uuid import UUID
 
 import orjson
@@ -39,12 +39,18 @@ class Page:
     next: str | None
 
 
-Orders = Mapping[str, tuple[ColumnElement[Any], ...]]
+Statement: TypeAlias = Select[Any]
+"""A query of rows whose types only the database knows."""
+
+SortKey: TypeAlias = ColumnElement[Any]
+"""A column, or an expression of columns, that rows are sorted by."""
+
+Orders: TypeAlias = Mapping[str, tuple[SortKey, ...]]
 """Name of an order → its columns, none of them ever NULL, the last one unique."""
 
 
 async def fetch_page(
-    conn: AsyncConnection, statement: Select[Any], orders: Orders, request: PageRequest
+    conn: AsyncConnection, statement: Statement, orders: Orders, request: PageRequest
 ) -> Page:
     """Runs a list query for one page. The first of `orders`, descending, is the list's own order.
 
@@ -75,7 +81,7 @@ def _write_cursor(sort: str, values: list[object]) -> str:
     return base64.urlsafe_b64encode(orjson.dumps([sort, *values], default=str)).decode().rstrip("=")
 
 
-def _read_cursor(cursor: str, sort: str, columns: tuple[ColumnElement[Any], ...]) -> list[object]:
+def _read_cursor(cursor: str, sort: str, columns: tuple[SortKey, ...]) -> list[object]:
     values = _unpack(cursor)
     if values[:1] == [sort] and len(values) == len(columns) + 1:
         try:
@@ -99,7 +105,7 @@ def _invalid_cursor() -> Invalid:
     return Invalid(detail, code="cursor.invalid", fields={"after": detail})
 
 
-def _read_value(value: object, column: ColumnElement[Any]) -> object:
+def _read_value(value: object, column: SortKey) -> object:
     """Reads a cursor's value for a column. Anybody can write a cursor, so it must be one of the column."""
     kind = column.type.python_type
     if kind is UUID:

@@ -2,13 +2,13 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 from uuid import UUID
 
-from sqlalchemy import ColumnElement, Select, func, select
+from sqlalchemy import ColumnElement, func, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from runlane.db.paging import Orders, Page, PageRequest, fetch_page
+from runlane.db.paging import Orders, Page, PageRequest, Statement, fetch_page
 from runlane.db.tables import (
     job_attempts,
     job_error_logs,
@@ -194,7 +194,7 @@ async def list_jobs(conn: AsyncConnection, workspace_id: UUID, wanted: JobFilter
     return await fetch_page(conn, _job_statement(workspace_id, wanted), JOB_ORDERS, page)
 
 
-def _job_statement(workspace_id: UUID, wanted: JobFilter) -> Select[Any]:
+def _job_statement(workspace_id: UUID, wanted: JobFilter) -> Statement:
     conditions: list[ColumnElement[bool]] = [jobs.c.workspace_id == workspace_id]
     for column, value in (
         (jobs.c.run_id, wanted.run_id),
