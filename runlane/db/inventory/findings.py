@@ -8,7 +8,7 @@ import orjson
 from runlane.db.inventory.announcements import vulnerability_detected
 from runlane.db.inventory.coverage import MISSES_TO_CLOSE, check_coverage, speaks_of_absence
 from runlane.db.inventory.sightings import Ledger, MergeJob, Sighting, chunks, columns, fold
-from runlane.db.inventory.subjects import Services, find_services, owner_of, pin_assets
+from runlane.db.inventory.subjects import Services, find_services, owned, pin_assets
 from runlane.db.pool import Connection
 from runlane.events import scrub_text
 from runlane.tools.records import digest
@@ -82,13 +82,10 @@ async def merge_findings(conn: Connection, jobs: Sequence[MergeJob], ledger: Led
     assets = await pin_assets(conn, jobs)
     services = await find_services(conn, jobs)
     for chunk in chunks(jobs, FindingRecord):
-        seen: list[_Seen] = []
-        for job, record in chunk:
-            asset_id = owner_of(record.host, job, assets)
-            if asset_id is None:
-                ledger.left_out(job)
-            else:
-                seen.append((digest(str(asset_id), record.key.hex()), job, record))
+        seen: list[_Seen] = [
+            (digest(str(asset_id), record.key.hex()), job, record)
+            for asset_id, job, record in owned(chunk, assets, ledger)
+        ]
         if seen:
             await _upsert(conn, fold(seen, _rank), services, ledger)
     await _close(conn, jobs)

@@ -6,12 +6,12 @@ wait for each other, whatever rows they touch. The row itself is only pinned (`F
 would cross the order in which a merge of names updates assets.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, Protocol, TypeAlias
+from typing import Final, Protocol, TypeAlias, TypeVar
 from uuid import UUID
 
-from runlane.db.inventory.sightings import MergeJob
+from runlane.db.inventory.sightings import Ledger, MergeJob
 from runlane.db.pool import Connection
 from runlane.tools import Category
 
@@ -65,6 +65,17 @@ class Asset:
     """Its name and its addresses: a record about any other host is not about this asset."""
 
 
+class HasHost(Protocol):
+    """A record that says which host it is about."""
+
+    @property
+    def host(self) -> str:
+        """Name or address, normalised."""
+
+
+RecordT = TypeVar("RecordT", bound=HasHost)
+
+
 class HasSubject(Protocol):
     """A job, before or after its result was read."""
 
@@ -109,10 +120,16 @@ async def pin_assets(conn: Connection, jobs: Sequence[MergeJob]) -> dict[UUID, A
     }
 
 
-def owner_of(host: str, job: MergeJob, assets: Mapping[UUID, Asset]) -> UUID | None:
-    """The job's asset if it is there and `host` is one of its own, else None."""
-    asset = assets.get(job.asset_id) if job.asset_id is not None else None
-    return job.asset_id if asset is not None and host in asset.hosts else None
+def owned(
+    chunk: Iterable[tuple[MergeJob, RecordT]], assets: Mapping[UUID, Asset], ledger: Ledger
+) -> Iterator[tuple[UUID, MergeJob, RecordT]]:
+    """Records about a host of their job's own asset, with that asset; the others are counted as left out."""
+    for job, record in chunk:
+        asset = assets.get(job.asset_id) if job.asset_id is not None else None
+        if job.asset_id is not None and asset is not None and record.host in asset.hosts:
+            yield job.asset_id, job, record
+        else:
+            ledger.left_out(job)
 
 
 async def find_services(conn: Connection, jobs: Sequence[MergeJob]) -> Services:

@@ -8,7 +8,7 @@ from uuid import UUID
 from runlane.db.inventory.announcements import url_discovered
 from runlane.db.inventory.coverage import MISSES_TO_CLOSE, speaks_of_absence, url_coverage
 from runlane.db.inventory.sightings import Ledger, MergeJob, Sighting, chunks, columns, fold
-from runlane.db.inventory.subjects import Services, find_services, owner_of, pin_assets
+from runlane.db.inventory.subjects import Services, find_services, owned, pin_assets
 from runlane.db.pool import Connection
 from runlane.tools.url_discovery import UrlRecord
 
@@ -78,13 +78,9 @@ async def merge_urls(conn: Connection, jobs: Sequence[MergeJob], ledger: Ledger)
     assets = await pin_assets(conn, jobs)
     services = await find_services(conn, jobs)
     for chunk in chunks(jobs, UrlRecord):
-        seen: list[_Seen] = []
-        for job, record in chunk:
-            asset_id = owner_of(record.host, job, assets)
-            if asset_id is None:
-                ledger.left_out(job)
-            else:
-                seen.append(((asset_id, record.key), job, record))
+        seen: list[_Seen] = [
+            ((asset_id, record.key), job, record) for asset_id, job, record in owned(chunk, assets, ledger)
+        ]
         if seen:
             ids = await _upsert(conn, fold(seen, _rank), services, ledger)
             await _observe(conn, seen, ids)

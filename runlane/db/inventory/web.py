@@ -9,7 +9,7 @@ import orjson
 
 from runlane.db.inventory.announcements import service_discovered, technology_detected
 from runlane.db.inventory.sightings import Ledger, MergeJob, Sighting, chunks, columns, fold
-from runlane.db.inventory.subjects import Asset, owner_of, pin_assets
+from runlane.db.inventory.subjects import Asset, owned, pin_assets
 from runlane.db.pool import Connection
 from runlane.events.payloads import AssetServiceDiscovered
 from runlane.tools.http_probe import HttpRecord, Technology
@@ -83,13 +83,9 @@ async def merge_web(conn: Connection, jobs: Sequence[MergeJob], ledger: Ledger) 
     """
     assets = await pin_assets(conn, jobs)
     for chunk in chunks(jobs, HttpRecord, CHUNK):
-        seen: list[_Seen] = []
-        for job, record in chunk:
-            asset_id = owner_of(record.host, job, assets)
-            if asset_id is None:
-                ledger.left_out(job)
-            else:
-                seen.append(((asset_id, record.port), job, record))
+        seen: list[_Seen] = [
+            ((asset_id, record.port), job, record) for asset_id, job, record in owned(chunk, assets, ledger)
+        ]
         if seen:
             services = await _upsert(conn, fold(seen, _rank), assets, ledger)
             await _observe(conn, seen, services)
