@@ -27,13 +27,16 @@ MAX_NAMES: Final = 10_000
 WILDCARD_TRIES: Final = 3
 """Names that cannot exist and are asked for all the same: what they lead to is the wildcard."""
 
+_WITHOUT_NAMES: Final = frozenset({"ip", "cidr"})
 _MAX_SERVERS: Final = 4
 _DNS_PORT: Final = 53
 _POINTERS: Final = ("CNAME", "MX", "NS")
 
 
 async def run_job(job: ProbeJob, emit: Emit) -> Done:
-    """Surveys one domain."""
+    """Surveys one domain. Under an address or a network there are no names: an empty result."""
+    if job.target.kind in _WITHOUT_NAMES:
+        return Done()
     survey = _Survey(_zone_of(job), job, emit)
     copy = await survey.copy_zone()
     methods = []

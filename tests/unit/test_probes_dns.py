@@ -183,6 +183,14 @@ async def test_a_resolver_that_may_not_be_contacted_is_asked_nothing() -> None:
     assert server.questions == {}
 
 
+@pytest.mark.parametrize(("host", "kind"), [("127.0.0.1", "ip"), ("::1", "ip"), ("192.0.2.0/28", "cidr")])
+async def test_under_an_address_or_a_network_there_is_nothing_to_find(host: str, kind: str) -> None:
+    records, done = await run_job(dnsprobe.run_job, {"host": host, "kind": kind})
+
+    assert records == []
+    assert done.outcome is DoneOutcome.COMPLETED
+
+
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1", "10.0.0.0/8", "a b", "-x"])
 async def test_what_is_no_domain_is_bad_input(host: str) -> None:
     with pytest.raises(BadInput):
