@@ -46,6 +46,12 @@ SELECT $1, $2, id FROM targets WHERE workspace_id = $1 AND id = ANY($3::uuid[]) 
 RETURNING target_id
 """
 
+_ADDRESSES = """
+SELECT coalesce(sum(1::bigint << (CASE family(value::cidr) WHEN 4 THEN 32 ELSE 128 END
+                                  - masklen(value::cidr))), 0)
+FROM targets WHERE workspace_id = $1 AND id = ANY($2::uuid[]) AND kind = 'cidr'
+"""
+
 _STEPS = """
 INSERT INTO run_steps (workspace_id, run_id, step_id, position, name, tool_id, config, tolerance)
 SELECT $1, $2, u.* FROM unnest($3::text[], $4::int[], $5::text[], $6::text[], $7::jsonb[], $8::text[]) u
@@ -55,6 +61,9 @@ _NEEDS = """
 INSERT INTO run_needs (workspace_id, run_id, step_id, needs)
 SELECT DISTINCT $1::uuid, $2::uuid, u.* FROM unnest($3::text[], $4::text[]) u
 """
+
+MAX_ADDRESSES = 16_384
+"""Addresses of all networks among the targets of one run: each becomes an asset when the run is written."""
 
 ADMITTED_AT_ONCE = 1_000
 """Jobs after which the rest is left to the workflow: a request of a few kilobytes may ask for 100,000."""
@@ -70,7 +79,7 @@ async def start_run(conn: Connection, request: StartRun) -> StartedRun:
     first act is to dispatch.
 
     Raises:
-        Invalid: no target was named.
+        Invalid: no target was named (`run.no_target`), or too large networks (`run.too_large`).
         NotFound: a target is not in this workspace.
     """
     targets = list(dict.fromkeys(request.target_ids))
@@ -88,6 +97,9 @@ async def start_run(conn: Connection, request: StartRun) -> StartedRun:
     found = await conn.fetch(_TARGETS, request.workspace_id, run_id, targets)
     if len(found) != len(targets):
         raise NotFound("a target is not in this workspace", code="target.not_found")
+    if await conn.fetchval(_ADDRESSES, request.workspace_id, targets) > MAX_ADDRESSES:
+        detail = f"the networks of one run have at most {MAX_ADDRESSES} addresses together"
+        raise Invalid(detail, code="run.too_large", fields={"targets": detail})
     await outbox.insert(conn, await ensure_primary_assets(conn, request.workspace_id, targets, run_id=run_id))
     await _write_steps(conn, run_id, request)
     jobs = 0

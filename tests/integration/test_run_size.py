@@ -10,6 +10,7 @@ from runlane.db.cancel import cancel_run
 from runlane.db.pool import Connection, Pool
 from runlane.db.starting import StartedRun, StartRun, start_run
 from runlane.definitions import parse_definition
+from runlane.errors import Invalid
 from runlane.events import Envelope
 
 pytestmark = pytest.mark.integration
@@ -74,3 +75,24 @@ async def test_reason_of_a_cancel_is_masked_in_every_event(pool: Pool, workspace
 
     reasons = await pool.fetch("SELECT data ->> 'reason' FROM outbox WHERE type LIKE '%.cancelled'")
     assert [row[0] for row in reasons] == ["leaked: ***", "leaked: ***"]
+
+
+async def test_networks_of_more_addresses_than_one_request_can_write_are_refused(
+    pool: Pool, workspace_id: UUID
+) -> None:
+    definition = parse_definition({"name": "test", "jobs": {"only": {"run": "noop"}}})
+    rows = await pool.fetch(
+        """INSERT INTO targets (workspace_id, kind, value)
+           SELECT $1, 'cidr', '10.' || n || '.0.0/22' FROM generate_series(1, 17) n RETURNING id""",
+        workspace_id,
+    )
+    targets = [row["id"] for row in rows]
+
+    async with pool.acquire() as conn, conn.transaction():
+        await start_run(conn, StartRun(workspace_id, definition, targets[:16], "test"))
+    with pytest.raises(Invalid) as refusal:
+        async with pool.acquire() as conn, conn.transaction():
+            await start_run(conn, StartRun(workspace_id, definition, targets, "test"))
+
+    assert refusal.value.code == "run.too_large"
+    assert await pool.fetchval("SELECT count(*) FROM assets") == starting.MAX_ADDRESSES
