@@ -68,9 +68,7 @@ async def template(stack: Stack) -> str:
 
 
 @pytest_asyncio.fixture
-async def database(
-    stack: Stack, template: str, request: pytest.FixtureRequest
-) -> AsyncIterator[Database]:
+async def database(stack: Stack, template: str, request: pytest.FixtureRequest) -> AsyncIterator[Database]:
     """An empty, migrated database; what must always hold is checked in it when the test has ended.
 
     A test that breaks an invariant on purpose says so by the mark `breaks_invariants`.
