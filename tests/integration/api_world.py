@@ -15,6 +15,7 @@ from runlane.db.keys import NewKey, check_pepper, create_key
 from runlane.db.pool import Pool
 from runlane.db.workspaces import create_workspace
 from runlane.settings import Settings
+from tests.waiting import until
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,10 +92,8 @@ async def served(app: FastAPI) -> AsyncIterator[str]:
     # not `serve`: it would take the signals of the test process
     serving = asyncio.create_task(server._serve())
     try:
-        async with asyncio.timeout(30):
-            while not server.started:
-                assert not serving.done(), serving.result()
-                await asyncio.sleep(0.01)
+        await until(lambda: server.started or serving.done())
+        assert server.started, serving.result()
         port = server.servers[0].sockets[0].getsockname()[1]
         yield f"http://127.0.0.1:{port}"
     finally:

@@ -4,7 +4,7 @@ import asyncio
 import signal
 import socket
 import subprocess
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -66,13 +66,6 @@ async def produce(pool: Pool, events: Sequence[Envelope]) -> None:
     """Writes events in one transaction."""
     async with pool.acquire() as conn, conn.transaction():
         await outbox.insert(conn, events)
-
-
-async def until(condition: Callable[[], Awaitable[bool]], timeout_s: float = 30) -> None:
-    """Waits for a condition; fails the test when it does not come."""
-    async with asyncio.timeout(timeout_s):
-        while not await condition():  # noqa: ASYNC110  # the condition is in a server
-            await asyncio.sleep(0.01)
 
 
 @dataclass(slots=True)

@@ -1,7 +1,7 @@
 """A workspace and its runs: what tests of the run workflow start from, and what they ask of the servers."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -28,11 +28,11 @@ from runlane.definitions import Definition, parse_definition
 from runlane.storage import Storage
 from runlane.worker import RUNNER
 from tests.integration.scan_host import Done, ScanHost, ToolFunction, enrol, serve
+from tests.waiting import WAIT_S, until
 from workflows.dispatching import Limits
 from workflows.registration import WORKFLOWS
 from workflows.run import RunOutcome, RunWorkflow
 
-WAIT_S = 60.0
 _REFUSE_BAD_NAMES = "ALTER TABLE assets ADD CONSTRAINT no_bad_names CHECK (value NOT LIKE 'bad.%')"
 _ALLOW_BAD_NAMES = "ALTER TABLE assets DROP CONSTRAINT no_bad_names"
 
@@ -45,13 +45,6 @@ def graph(tool_id: str = "noop", /, **steps: list[str]) -> Definition:
     """A definition of steps with one tool: id → the steps it needs."""
     jobs = {step: {"run": tool_id, "needs": needs} for step, needs in steps.items()}
     return parse_definition({"name": "test", "jobs": jobs})
-
-
-async def until(condition: Callable[[], Awaitable[object]], wait_s: float = WAIT_S) -> None:
-    """Waits until something is there; fails the test when it does not come."""
-    async with asyncio.timeout(wait_s):
-        while not await condition():  # noqa: ASYNC110  # the condition is in a server
-            await asyncio.sleep(0.02)
 
 
 class Gate:

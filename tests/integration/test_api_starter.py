@@ -1,6 +1,5 @@
 """The immediate start of a run's workflow: with Temporal there, it waits for no relay."""
 
-import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
@@ -11,6 +10,7 @@ from runlane import names
 from runlane.db.pool import Pool
 from runlane.settings import Settings
 from tests.integration.api_world import ApiWorld, Caller, open_api
+from tests.waiting import until
 
 pytestmark = pytest.mark.integration
 
@@ -29,11 +29,11 @@ async def caller(world: ApiWorld) -> AsyncIterator[Caller]:
 
 async def _started(pool: Pool) -> None:
     """Waits until no command to start a run is open."""
-    async with asyncio.timeout(20):
-        while True:
-            if not await pool.fetchval("SELECT count(*) FROM commands WHERE done_at IS NULL"):
-                return
-            await asyncio.sleep(0.02)
+
+    async def is_told() -> bool:
+        return not await pool.fetchval("SELECT count(*) FROM commands WHERE done_at IS NULL")
+
+    await until(is_told)
 
 
 async def test_accepted_run_has_its_workflow_and_a_done_command(

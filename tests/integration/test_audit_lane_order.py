@@ -23,8 +23,8 @@ from tests.integration.event_bus import (
     produce,
     relay,
     running,
-    until,
 )
+from tests.waiting import until
 
 pytestmark = pytest.mark.integration
 

@@ -7,7 +7,7 @@ import pytest
 from lanes.commands import run_command_relay
 from runlane.db.pool import Pool
 from runlane.settings import Settings
-from tests.integration.event_bus import until
+from tests.waiting import until
 
 pytestmark = pytest.mark.integration
 

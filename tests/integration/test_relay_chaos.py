@@ -26,8 +26,8 @@ from tests.integration.event_bus import (
     produce,
     relay,
     running,
-    until,
 )
+from tests.waiting import until
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(180)]
 
@@ -100,7 +100,7 @@ async def test_every_event_is_on_the_bus_once_and_in_the_trail_once(
         async def is_done() -> bool:
             return await are_published(pool) and await checkpoint(pool) == EVENTS
 
-        await until(is_done, timeout_s=90)
+        await until(is_done, limit_s=90)
 
     stream = [int(fields[b"sequence"]) for fields in await entries(redis)]
     breaks = [(a, b) for a, b in pairwise(stream) if b != a + 1]

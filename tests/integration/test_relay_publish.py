@@ -26,8 +26,8 @@ from tests.integration.event_bus import (
     relay,
     running,
     sequences,
-    until,
 )
+from tests.waiting import until
 
 pytestmark = pytest.mark.integration
 

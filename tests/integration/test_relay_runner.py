@@ -13,7 +13,8 @@ from lanes.runner import run_lanes, supervise
 from runlane.db.pool import Pool
 from runlane.errors import Invalid
 from runlane.settings import Settings
-from tests.integration.event_bus import audited, cancelled, checkpoint, cluster, produce, until
+from tests.integration.event_bus import audited, cancelled, checkpoint, cluster, produce
+from tests.waiting import until
 
 pytestmark = pytest.mark.integration
 

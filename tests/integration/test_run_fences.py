@@ -21,8 +21,9 @@ from runlane.settings import Settings
 from runlane.stack.supervisor import Stack
 from runlane.storage import Storage, StorageConfig
 from tests.conftest import Database
-from tests.integration.run_world import RunWorld, graph, until
+from tests.integration.run_world import RunWorld, graph
 from tests.integration.scan_host import Done, ScanHost, enrol
+from tests.waiting import until
 
 NOW = datetime(2026, 12, 1, 10, 0, tzinfo=UTC)
 FIRST = Owner("first", NOW)

@@ -17,8 +17,8 @@ from runlane.db.starting import StartRun, start_run
 from runlane.definitions import parse_definition
 from runlane.settings import Settings
 from runlane.storage import Storage, StorageConfig
-from tests.integration.run_world import until
 from tests.integration.scan_host import enrol
+from tests.waiting import until
 
 OWNER = Owner("workflow", datetime(2026, 12, 1, 10, 0, tzinfo=UTC))
 WAITING = """

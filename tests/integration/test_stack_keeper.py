@@ -4,19 +4,18 @@ import asyncio
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import suppress
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
-from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
 from runlane import errors
 from runlane.stack.errors import ProcessDied, StackError
-from runlane.stack.keeper import Keeper, ProcessState, stop_leftover
+from runlane.stack.keeper import FIRST_DELAY_S, Keeper, ProcessState, stop_leftover
 from runlane.stack.processes import ProcessSpec, launch, wait_ready
 from runlane.stack.state import ProcessRecord, State, prepare_folder
+from tests.waiting import until
 
 pytestmark = pytest.mark.integration
 
@@ -27,11 +26,7 @@ signal.signal(signal.SIGTERM, signal.SIG_IGN)
 print("set", flush=True)
 signal.pause()
 """
-CRASHER = """
-import sys, time
-with open(sys.argv[1], "a") as marks:
-    marks.write(f"{time.monotonic()}\\n")
-"""
+CRASHER = (sys.executable, "-c", "import time; time.sleep(0.2)")
 
 
 @pytest.fixture
@@ -147,20 +142,25 @@ async def test_output_goes_to_the_log_and_a_large_log_is_rotated(tmp_path: Path)
     assert (tmp_path / "talker.log.1").stat().st_size > 10 * 1024 * 1024
 
 
-async def test_a_crashing_process_is_restarted_with_growing_pauses(state: State, tmp_path: Path) -> None:
-    marks = tmp_path / "marks"
-    spec = ProcessSpec("crasher", (sys.executable, "-c", CRASHER, str(marks)))
-    keeper = Keeper("crasher", lambda: spec, state, tmp_path / "crasher.log")
-    with suppress(ProcessDied):
-        await keeper.start()
-    await _until(lambda: marks.exists() and len(marks.read_text().splitlines()) >= 4)
+async def test_a_crashing_process_is_restarted_with_growing_pauses(
+    state: State, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pauses: list[float] = []
+    sleep = asyncio.sleep
 
+    async def note(seconds: float) -> None:
+        pauses.append(seconds)
+        await sleep(min(seconds, 0.01))
+
+    monkeypatch.setattr(asyncio, "sleep", note)
+    spec = ProcessSpec("crasher", CRASHER)
+    keeper = Keeper("crasher", lambda: spec, state, tmp_path / "crasher.log")
+
+    await keeper.start()
+    await until(lambda: len([each for each in pauses if each >= FIRST_DELAY_S]) >= 3)
     await keeper.stop()
 
-    times = [float(line) for line in marks.read_text().splitlines()]
-    pauses = [later - earlier for earlier, later in pairwise(times)]
-    assert pauses[1] > pauses[0]
-    assert pauses[2] > pauses[1]
+    assert [each for each in pauses if each >= FIRST_DELAY_S][:3] == [0.1, 0.2, 0.4]
 
 
 async def test_a_process_of_an_earlier_supervisor_is_adopted_and_then_kept(
@@ -221,9 +221,3 @@ async def test_a_stranger_that_was_given_the_recorded_pid_is_left_alone(
 
 async def _never() -> None:
     raise errors.Unavailable("not yet open")
-
-
-async def _until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(20):
-        while not condition():  # noqa: ASYNC110 - a file of another process has no event
-            await asyncio.sleep(0.02)

@@ -28,7 +28,8 @@ from tests.integration.worker_host import (
     package,
     post,
 )
-from tests.integration.worker_world import World, until, world_of
+from tests.integration.worker_world import World, world_of
+from tests.waiting import until
 
 
 @pytest_asyncio.fixture

@@ -9,6 +9,7 @@ from uuid import uuid4
 
 import pytest
 import pytest_asyncio
+import structlog.testing
 
 from runlane.db.pool import Pool
 from runlane.errors import Conflict
@@ -16,7 +17,8 @@ from runlane.scan.credential import Credential, load_credential, save_credential
 from runlane.scan.join import JoinFailed
 from runlane.scan.worker import run_scan_worker
 from runlane.settings import Settings
-from tests.integration.worker_world import WAIT_S, World, until, world_of
+from tests.integration.worker_world import World, world_of
+from tests.waiting import WAIT_S, until
 
 
 @pytest_asyncio.fixture
@@ -95,8 +97,9 @@ async def test_worker_waits_for_an_api_that_is_not_there_yet(world: World) -> No
     await world.stop_api()
     async with asyncio.TaskGroup() as group:
         stop = asyncio.Event()
-        group.create_task(run_scan_worker(world.scan_settings(), stop))
-        await asyncio.sleep(0.5)
+        with structlog.testing.capture_logs() as logs:
+            group.create_task(run_scan_worker(world.scan_settings(), stop))
+            await until(lambda: "join_not_answered" in {each["event"] for each in logs})
         await world.start_api()
         await until(lambda: world.is_online("one"))
         stop.set()
@@ -105,8 +108,9 @@ async def test_worker_waits_for_an_api_that_is_not_there_yet(world: World) -> No
 async def test_stop_before_the_join_ends_the_worker(world: World) -> None:
     await world.stop_api()
     stop = asyncio.Event()
-    running = asyncio.create_task(run_scan_worker(world.scan_settings(), stop))
-    await asyncio.sleep(0.1)
+    with structlog.testing.capture_logs() as logs:
+        running = asyncio.create_task(run_scan_worker(world.scan_settings(), stop))
+        await until(lambda: "join_not_answered" in {each["event"] for each in logs})
     stop.set()
 
     async with asyncio.timeout(5):

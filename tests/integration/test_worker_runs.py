@@ -14,7 +14,8 @@ from runlane.db.pool import Pool
 from runlane.scan.confine import marked_processes
 from runlane.settings import Settings
 from runlane.stack.supervisor import Stack
-from tests.integration.worker_world import World, core_of, is_false, is_true, until, world_of
+from tests.integration.worker_world import World, core_of, is_false, is_true, world_of
+from tests.waiting import until
 
 
 @pytest_asyncio.fixture

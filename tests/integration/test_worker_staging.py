@@ -15,7 +15,8 @@ from runlane.definitions import parse_definition
 from runlane.settings import Settings
 from runlane.storage import Storage, StorageConfig
 from runlane.worker import run_core, run_results
-from tests.integration.worker_world import World, until, world_of
+from tests.integration.worker_world import World, world_of
+from tests.waiting import until
 
 
 @asynccontextmanager

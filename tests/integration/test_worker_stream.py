@@ -24,7 +24,8 @@ from tests.integration.worker_host import (
     next_of,
     open_stream,
 )
-from tests.integration.worker_world import World, until, world_of
+from tests.integration.worker_world import World, world_of
+from tests.waiting import until
 
 
 @pytest_asyncio.fixture

@@ -4,7 +4,7 @@ import asyncio
 import os
 import socket
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,16 +24,7 @@ from runlane.scan.config import ScanLimits, ScanSettings
 from runlane.scan.worker import run_scan_worker
 from runlane.settings import Settings
 from runlane.worker import run_core, run_results
-
-WAIT_S = 60.0
-Query = Callable[[], Awaitable[bool]]
-
-
-async def until(condition: Query, wait_s: float = WAIT_S) -> None:
-    """Waits for a condition on the servers."""
-    async with asyncio.timeout(wait_s):
-        while not await condition():  # noqa: ASYNC110 what is waited for is in other processes
-            await asyncio.sleep(0.05)
+from tests.waiting import WAIT_S, until
 
 
 async def is_true(found: Awaitable[object]) -> bool:
@@ -69,10 +60,8 @@ async def api_on(settings: Settings) -> AsyncIterator[None]:
     # not `serve`: it would take the signals of the test process
     serving = asyncio.create_task(server._serve())
     try:
-        async with asyncio.timeout(WAIT_S):
-            while not server.started:
-                assert not serving.done(), serving.result()
-                await asyncio.sleep(0.01)
+        await until(lambda: server.started or serving.done())
+        assert server.started, serving.result()
         yield
     finally:
         server.should_exit = True

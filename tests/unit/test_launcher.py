@@ -3,7 +3,7 @@ import json
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,8 +14,7 @@ import uvloop
 from runlane.errors import Unavailable
 from runlane.scan.children import Child, ChildSpec, ExitInfo, Launcher
 from runlane.scan.confine import Limits, mark_of, marked_processes
-
-WAIT_S = 20.0
+from tests.waiting import until
 
 LEAVE_A_DAEMON = """
 import os, time
@@ -48,12 +47,6 @@ asyncio.run(main())
 async def launcher() -> AsyncIterator[Launcher]:
     async with Launcher() as launcher:
         yield launcher
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(WAIT_S):
-        while not condition():  # noqa: ASYNC110 what is waited for is the state of other processes
-            await asyncio.sleep(0.01)
 
 
 def environment_of(pid: int) -> bytes:

@@ -2,7 +2,7 @@ import asyncio
 import os
 import signal
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import replace
 from uuid import uuid4
 
@@ -15,6 +15,7 @@ from runlane.scan.config import ScanLimits
 from runlane.scan.confine import marked_processes
 from runlane.scan.wire import ClaimedJob, Member
 from runlane.tools import TOOLS, Tool
+from tests.waiting import until
 
 WAIT_S = 20.0
 
@@ -37,12 +38,6 @@ def spec(
     count: int, options: Mapping[str, object] | None = None, *, kind: Tool | None = None, **limits: int
 ) -> BatchSpec:
     return BatchSpec(kind or tool(), jobs(count), options or {}, f"test/{uuid4()}", ScanLimits(**limits))
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(WAIT_S):
-        while not condition():  # noqa: ASYNC110 what is waited for is the state of other processes
-            await asyncio.sleep(0.01)
 
 
 def outcomes(members: list[Member]) -> dict[str, Outcome]:
