@@ -183,7 +183,7 @@ class ControlHub:
         while True:
             try:
                 await self._confirm()
-            except Exception as error:  # noqa: BLE001 without this loop no worker would ever be missed
+            except Exception as error:  # noqa: BLE001  # without this loop no worker would ever be missed
                 self._steady_since = None
                 log.warning("presence_not_updated", error=repr(error))
             await asyncio.sleep(PING_S)
@@ -219,7 +219,7 @@ class ControlHub:
         while True:
             try:
                 await self._listen()
-            except Exception as error:  # noqa: BLE001 without this loop no cancel would arrive at once
+            except Exception as error:  # noqa: BLE001  # without this loop no cancel would arrive at once
                 log.warning("control_channel_lost", error=repr(error))
             await asyncio.sleep(_RETRY_S)
 

@@ -30,6 +30,7 @@ class BareActivities:
 
     @workflow.run
     async def run(self, count: int) -> int:
+        """Runs them all; answers how many it ran."""
         window = asyncio.Semaphore(WINDOW)
 
         async def one(number: int) -> None:

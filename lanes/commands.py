@@ -96,15 +96,7 @@ async def _tell(client: Client, command: Command, limits: Limits) -> str | None:
     """Tells Temporal one command; answers the error if it has to be told again."""
     try:
         async with asyncio.timeout(CALL_TIMEOUT_S):
-            match command.kind:
-                case CommandKind.START_RUN:
-                    if (run := command.run) is not None:
-                        to_start = RunToStart(run.run_id, run.workspace_id, run.name, run.kind)
-                        await start_run_workflow(client, to_start, limits)
-                case CommandKind.NUDGE:
-                    await client.get_workflow_handle(command.workflow_id).signal(names.NUDGE_SIGNAL)
-                case _:
-                    assert_never(command.kind)
+            await _call(client, command, limits)
     except TimeoutError:
         return "Temporal did not answer in time"
     except RPCError as error:
@@ -115,3 +107,15 @@ async def _tell(client: Client, command: Command, limits: Limits) -> str | None:
         )
         return str(error)[:500]
     return None
+
+
+async def _call(client: Client, command: Command, limits: Limits) -> None:
+    match command.kind:
+        case CommandKind.START_RUN:
+            if (run := command.run) is not None:
+                to_start = RunToStart(run.run_id, run.workspace_id, run.name, run.kind)
+                await start_run_workflow(client, to_start, limits)
+        case CommandKind.NUDGE:
+            await client.get_workflow_handle(command.workflow_id).signal(names.NUDGE_SIGNAL)
+        case _:
+            assert_never(command.kind)

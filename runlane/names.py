@@ -53,7 +53,7 @@ WORKER_PROTOCOL: Final = 1
 
 # Codes of problems that our own clients act on
 IN_FLIGHT_CODE: Final = "idempotency.in_flight"
-WORKER_TOKEN_CODE: Final = "worker.token"  # noqa: S105 a code, not a token
+WORKER_TOKEN_CODE: Final = "worker.token"  # noqa: S105  # a code, not a token
 IDENTITY_CONFLICT_CODE: Final = "worker.identity_conflict"
 
 RUN_PREFIX: Final = "run/"

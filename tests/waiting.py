@@ -15,7 +15,7 @@ async def until(condition: Callable[[], object | Awaitable[object]], limit_s: fl
         TimeoutError: not within `limit_s`, which fails the test.
     """
     async with asyncio.timeout(limit_s):
-        while not await _answer(condition):  # noqa: ASYNC110 see above
+        while not await _answer(condition):  # noqa: ASYNC110  # see above
             await asyncio.sleep(LOOK_S)
 
 

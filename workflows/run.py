@@ -73,6 +73,7 @@ class RunWorkflow:
 
     @workflow.run
     async def run(self, request: RunInput) -> RunOutcome:
+        """Runs the steps to the end of the run; cancelled, it cancels the rows first."""
         self._settling = asyncio.create_task(self._dispatcher.settle_forever())
         try:
             await self._load()

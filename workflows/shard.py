@@ -50,6 +50,7 @@ class StepShard:
 
     @workflow.run
     async def run(self, request: ShardInput) -> ShardResult:
+        """Dispatches the step's jobs; answers how much of the budget it used."""
         self._settling = asyncio.create_task(self._dispatcher.settle_forever())
         while not await self._turn():
             pass

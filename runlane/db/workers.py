@@ -29,7 +29,7 @@ from runlane.events.payloads import WorkerJoined, WorkerLeft, WorkerRejected, Wo
 ALIVE_S: Final = 10.0
 """A life that was heard of within this keeps newcomers out."""
 
-TOKEN_START: Final = "rlw_"  # noqa: S105 the public part
+TOKEN_START: Final = "rlw_"  # noqa: S105  # the public part
 """How a worker token begins; API keys begin otherwise."""
 
 _TOKEN: Final = re.compile(rf"{TOKEN_START}([0-9a-f]{{32}})_[A-Za-z0-9_-]{{43}}\Z")

@@ -21,7 +21,7 @@ async def run_job(job: ProbeJob, emit: Emit) -> Done:
     if sleep_ms := options.integer("sleep_ms", 0, 0, 86_400_000):
         await asyncio.sleep(sleep_ms / 1_000)
     if freeze_ms := options.integer("freeze_ms", 0, 0, 86_400_000):
-        time.sleep(freeze_ms / 1_000)  # noqa: ASYNC251 a frozen process is what is asked for
+        time.sleep(freeze_ms / 1_000)  # noqa: ASYNC251  # a frozen process is what is asked for
     if stderr_bytes := options.integer("stderr_bytes", 0, 0, 100_000_000):
         sys.stderr.write("x" * stderr_bytes)
         sys.stderr.flush()

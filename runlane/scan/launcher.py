@@ -164,7 +164,7 @@ class LauncherLoop:
             confine.replace_environment(_minimal_environment() | dict(request.env), request.attempt)
             code = serve(request.probe) if request.probe else _exec(request.argv)
             sys.stdout.flush()
-        except Exception:  # noqa: BLE001 outermost frame of the child; it must never return to the loop
+        except Exception:  # noqa: BLE001  # outermost frame of the child; it must never return to the loop
             traceback.print_exc()
         finally:
             sys.stderr.flush()
@@ -249,7 +249,7 @@ def _minimal_environment() -> dict[str, str]:
 def _exec(argv: Sequence[str]) -> int:
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # Python ignores it; programs expect to die of it
     try:
-        os.execvp(argv[0], list(argv))  # noqa: S606 argument lists, never a shell
+        os.execvp(argv[0], list(argv))  # noqa: S606  # argument lists, never a shell
     except OSError as error:
         sys.stderr.write(f"{argv[0]}: {error.strerror}\n")
     return _EXIT_NOT_STARTED

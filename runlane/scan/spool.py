@@ -120,7 +120,7 @@ class Spool:
         try:
             write_private(path, package.header + b"\n" + (package.body or b""))
         except OSError as error:
-            log.error("spool_write_failed", error=str(error))  # noqa: TRY400 the text says it all
+            log.error("spool_write_failed", error=str(error))  # noqa: TRY400  # the text says it all
             return None
         return path
 

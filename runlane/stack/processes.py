@@ -71,7 +71,7 @@ class RunningProcess:
         if sys.platform == "linux":
             with suppress(OSError):  # gone already, or a kernel without pidfd: the loop below finds out
                 await _readable(os.pidfd_open(self.pid))
-        while (code := self.exit_code()) is None:  # noqa: ASYNC110 - nothing announces another's child
+        while (code := self.exit_code()) is None:  # noqa: ASYNC110  # nothing announces another's child
             await asyncio.sleep(POLL_S)
         return code
 

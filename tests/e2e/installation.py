@@ -39,7 +39,7 @@ SLOW_MS = 150
 """Latency of the lab's services: a run takes long enough to have a middle."""
 
 _POLL_S = 0.05
-_AWAY = (asyncpg.PostgresError, asyncpg.InterfaceError, OSError)
+_AWAY = (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, OSError)
 _VERDICTS = frozenset(f"job.{status}" for status in JOBS.terminal)
 
 Condition = Callable[[], Awaitable[bool]]
@@ -130,11 +130,12 @@ class Installation:
         await until(is_closed, limit_s)
         return await self.run_status(run_id)
 
-    async def kill(self, name: str) -> None:
-        """Kills a process as `kill -9` does, and waits until its successor is ready."""
+    async def kill(self, *killed: str) -> None:
+        """Kills processes at once as `kill -9` does, and waits until their successors are ready."""
         stack = self.platform.stack
+        old = {name: stack.kill(name) for name in killed}
         async with asyncio.timeout(RUN_LIMIT_S):
-            await stack.recovered(name, stack.kill(name))
+            await asyncio.gather(*(stack.recovered(name, pid) for name, pid in old.items()))
 
     @asynccontextmanager
     async def stuck(self, program: str, locked: str, *arguments: object) -> AsyncIterator[None]:

@@ -10,6 +10,8 @@ from tests.e2e.installation import Installation, open_installation, until
 
 pytestmark = pytest.mark.e2e
 
+EVERY = ["scan", "core", "temporal", "postgres", "results", "lanes", "valkey", "api"]
+
 
 @pytest_asyncio.fixture(scope="module")
 async def installation(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Installation]:
@@ -19,14 +21,20 @@ async def installation(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterato
         yield opened
 
 
-@pytest.mark.parametrize(
-    "process",
-    ["scan", "core", "temporal", "postgres", "results", "lanes", "valkey", "api"],
-)
+@pytest.mark.parametrize("process", EVERY)
 async def test_scan_survives_the_kill_of(process: str, installation: Installation) -> None:
     run_id = await installation.begin_and_reach_middle(process)
 
     await installation.kill(process)
+
+    await installation.assert_found_the_truth(run_id)
+    await installation.assert_at_rest(run_id)
+
+
+async def test_scan_survives_the_kill_of_everything_at_once(installation: Installation) -> None:
+    run_id = await installation.begin_and_reach_middle("everything")
+
+    await installation.kill(*EVERY)
 
     await installation.assert_found_the_truth(run_id)
     await installation.assert_at_rest(run_id)

@@ -275,7 +275,7 @@ async def test_a_guarded_stack_goes_down_with_its_killed_supervisor(
         supervisor.wait()
 
         async with asyncio.timeout(20):
-            while any(_is_running(pid) for pid in pids.values()):  # noqa: ASYNC110 - others' processes
+            while any(_is_running(pid) for pid in pids.values()):  # noqa: ASYNC110  # others' processes
                 await asyncio.sleep(0.05)
 
 

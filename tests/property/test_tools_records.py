@@ -1,3 +1,5 @@
+"""Whatever a tool says becomes a storable record or is counted."""
+
 import json
 from typing import Any
 

@@ -1,3 +1,5 @@
+"""Every text is refused or read to one spelling; no notation evades the verdict on an address."""
+
 from ipaddress import IPv4Address, IPv6Address, ip_network
 
 from hypothesis import given

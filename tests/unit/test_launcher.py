@@ -1,3 +1,5 @@
+"""Children of the launcher: how they start, what they may do, and that none is left."""
+
 import asyncio
 import json
 import os

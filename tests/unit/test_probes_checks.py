@@ -1,3 +1,5 @@
+"""Checks of answers and certificates: what is found, and that no input makes them fail."""
+
 import ssl
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta

@@ -1,3 +1,5 @@
+"""The crawler: which URLs it tells, which it asks, and where it stops."""
+
 from collections.abc import Callable, Mapping
 from typing import Any
 

@@ -1,3 +1,5 @@
+"""The search for names: word list, wildcards, aliases, and servers that fail."""
+
 import socket
 from typing import Any
 

@@ -1,3 +1,5 @@
+"""Where probes may connect to, whatever a name resolves to."""
+
 import asyncio
 import socket
 

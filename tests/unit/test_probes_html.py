@@ -1,3 +1,5 @@
+"""The reader of HTML: what browsers see, in time linear in the page."""
+
 import time
 
 import pytest

@@ -1,3 +1,5 @@
+"""Lists of ports as text, and the probe of open ports."""
+
 import asyncio
 import errno
 import socket

@@ -1,3 +1,5 @@
+"""The conversation between a batch and a probe: every job ends exactly once."""
+
 import asyncio
 import json
 import os

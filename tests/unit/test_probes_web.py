@@ -1,3 +1,5 @@
+"""URLs that a target stands for, and the text of an answer."""
+
 import asyncio
 import gzip
 import resource

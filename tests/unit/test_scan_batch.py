@@ -1,3 +1,5 @@
+"""A batch with true children: outcomes, limits, crashes and cancelling."""
+
 import asyncio
 import os
 import signal
@@ -124,7 +126,7 @@ async def test_freeze_of_the_worker_itself_is_not_blamed_on_the_child(launcher: 
     running = asyncio.create_task(batch.run())
     await until(lambda: bool(processes_of(batch_spec)))
 
-    time.sleep(2.5)  # noqa: ASYNC251 the loop stands still: that is the case
+    time.sleep(2.5)  # noqa: ASYNC251  # the loop stands still: that is the case
 
     async with asyncio.timeout(WAIT_S):
         await running

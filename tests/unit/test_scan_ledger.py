@@ -1,3 +1,5 @@
+"""What a batch remembers of its jobs, without any process."""
+
 from hypothesis import given
 from hypothesis import strategies as st
 

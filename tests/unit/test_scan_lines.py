@@ -1,3 +1,5 @@
+"""Lines from a child: what is read, cut and refused."""
+
 import json
 
 import orjson

@@ -1,3 +1,5 @@
+"""Results on disk until the API has them."""
+
 import asyncio
 import stat
 from collections.abc import AsyncIterator, Awaitable, Callable

@@ -1,3 +1,5 @@
+"""Readers of records, one for each category."""
+
 from datetime import UTC, datetime
 from typing import Any
 

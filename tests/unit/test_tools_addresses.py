@@ -1,3 +1,5 @@
+"""Which addresses may be scanned, in every notation."""
+
 import ipaddress
 
 import pytest

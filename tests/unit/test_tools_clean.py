@@ -1,3 +1,5 @@
+"""Values of tools made storable: size, depth, numbers and text."""
+
 import json
 from typing import Any
 

@@ -1,3 +1,5 @@
+"""Targets as people write them, and their one spelling."""
+
 import pytest
 
 from runlane.errors import Invalid

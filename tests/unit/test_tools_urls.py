@@ -1,3 +1,5 @@
+"""The one spelling of a URL, and its origin."""
+
 import pytest
 
 from runlane.tools.urls import MAX_URL, MalformedUrl, parse_url
