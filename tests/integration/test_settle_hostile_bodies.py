@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from uuid import UUID
 
 import pytest
@@ -11,23 +10,17 @@ from temporalio.testing import ActivityEnvironment
 
 from activities import bodies
 from activities.results import EndedBatch, ResultActivities, SettleInput, SettleResult
-from runlane import names
 from runlane.db.claims import ClaimedJob
-from runlane.db.dispatch import NextBatches, next_batches
 from runlane.db.pool import Pool
-from runlane.db.runs import Owner, load
 from runlane.db.staging import Delivery, StagedMember
-from runlane.db.starting import StartRun, start_run
-from runlane.definitions import parse_definition
 from runlane.jobs import Outcome
 from runlane.settings import Settings
 from runlane.storage import Storage, StorageConfig
+from tests.integration.dispatched_run import Shape, dispatched_run
 from tests.integration.scan_host import ScanHost, enrol
 
 pytestmark = pytest.mark.integration
 
-OWNER = Owner("workflow", datetime(2026, 12, 1, 10, 0, tzinfo=UTC))
-DEFINITION = parse_definition({"name": "test", "jobs": {"only": {"run": "dnsprobe"}}})
 QUARANTINED = "SELECT (summary ->> 'quarantined')::int FROM job_attempts WHERE ended_at IS NOT NULL"
 NAMES = "SELECT array_agg(value ORDER BY value) FROM assets WHERE NOT is_primary"
 
@@ -83,30 +76,11 @@ class Settler:
 async def settler(pool: Pool, workspace_id: UUID, settings: Settings) -> Settler:
     results = ResultActivities(pool, Storage(StorageConfig(**settings.bucket)))
     hosts = [await enrol(pool, workspace_id) for _ in range(2)]
-    async with pool.acquire() as conn, conn.transaction():
-        rows = await conn.fetch(
-            """INSERT INTO targets (workspace_id, kind, value)
-               VALUES ($1, 'domain', 'a.test'), ($1, 'domain', 'b.test') RETURNING id""",
-            workspace_id,
-        )
-        started = await start_run(
-            conn, StartRun(workspace_id, DEFINITION, [row["id"] for row in rows], "test")
-        )
-        await load(conn, started.run_id, OWNER)
-        call = NextBatches(
-            run_id=started.run_id,
-            workspace_id=workspace_id,
-            workflow_id=names.run_workflow_id(started.run_id),
-            workflow_run_id=OWNER.workflow_run_id,
-            owner=OWNER.workflow_run_id,
-            call_number=1,
-            rooms={"only": 2},
-        )
-        dispatches = (await next_batches(conn, call)).dispatches
+    run = await dispatched_run(pool, workspace_id, Shape("dnsprobe", batches=2))
     claimed: list[Batch] = []
-    for host, dispatch in zip(hosts, dispatches, strict=True):
-        answer = await host.claim(dispatch.dispatch_id, "key", 1)
-        claimed.append(Batch(host, dispatch.dispatch_id, answer.jobs[0]))
+    for host, dispatch_id in zip(hosts, run.dispatches, strict=True):
+        answer = await host.claim(dispatch_id, "key", 1)
+        claimed.append(Batch(host, dispatch_id, answer.jobs[0]))
     return Settler(pool, results, *claimed)
 
 
