@@ -17,6 +17,8 @@ from tests.conftest import Database
 from tests.integration.run_world import RunWorld
 from tests.replay.shapes import SHAPES, Shape
 
+pytestmark = pytest.mark.integration
+
 
 @pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: shape.histories[0])
 async def test_run_ends_the_same_when_every_task_replays(

@@ -25,6 +25,8 @@ from tests.integration.run_world import RunWorld, graph
 from tests.integration.scan_host import Done, ScanHost, enrol
 from tests.waiting import until
 
+pytestmark = pytest.mark.integration
+
 NOW = datetime(2026, 12, 1, 10, 0, tzinfo=UTC)
 FIRST = Owner("first", NOW)
 SECOND = Owner("second", NOW + timedelta(seconds=1))

@@ -24,6 +24,8 @@ from tests.integration.run_world import BEGUN_ANEW, DISCONNECTED, Gate, RunWorld
 from tests.integration.scan_host import Done
 from workflows.dispatching import Limits
 
+pytestmark = pytest.mark.integration
+
 BOTH_FORMS = pytest.mark.parametrize("in_bucket", [False, True], ids=["inline", "object"])
 
 

@@ -14,6 +14,8 @@ from runlane.events.payloads import FindingSeverity
 from runlane.jobs import JOBS, RUNS, STEPS, Machine, Outcome
 from runlane.tools.vulnerabilities import Severity
 
+pytestmark = pytest.mark.integration
+
 TABLES: list[tuple[str, Machine[Any, Any]]] = [("jobs", JOBS), ("run_steps", STEPS), ("job_histories", RUNS)]
 
 

@@ -7,6 +7,7 @@ from urllib.parse import urlsplit
 from uuid import uuid4
 
 import asyncpg
+import pytest
 import pytest_asyncio
 
 from runlane.db import invariants
@@ -16,6 +17,8 @@ from runlane.stack.supervisor import Stack
 from tests.conftest import Database
 from tests.integration.worker_world import World, core_of, is_false, is_true, world_of
 from tests.waiting import until
+
+pytestmark = pytest.mark.integration
 
 
 @pytest_asyncio.fixture

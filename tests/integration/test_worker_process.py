@@ -20,6 +20,8 @@ from runlane.settings import Settings
 from tests.integration.worker_world import World, world_of
 from tests.waiting import WAIT_S, until
 
+pytestmark = pytest.mark.integration
+
 
 @pytest_asyncio.fixture
 async def world(settings: Settings, pool: Pool, tmp_path: Path) -> AsyncIterator[World]:

@@ -17,6 +17,8 @@ from runlane.stack.supervisor import Stack
 from tests.integration.worker_world import World, core_of, is_false, is_true, world_of
 from tests.waiting import until
 
+pytestmark = pytest.mark.integration
+
 
 @pytest_asyncio.fixture
 async def world(settings: Settings, pool: Pool, tmp_path: Path) -> AsyncIterator[World]:

@@ -18,6 +18,8 @@ from runlane.worker import run_core, run_results
 from tests.integration.worker_world import World, world_of
 from tests.waiting import until
 
+pytestmark = pytest.mark.integration
+
 
 @asynccontextmanager
 async def core_without_results(settings: Settings) -> AsyncIterator[None]:

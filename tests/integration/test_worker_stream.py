@@ -27,6 +27,8 @@ from tests.integration.worker_host import (
 from tests.integration.worker_world import World, world_of
 from tests.waiting import until
 
+pytestmark = pytest.mark.integration
+
 
 @pytest_asyncio.fixture
 async def world(settings: Settings, pool: Pool, tmp_path: Path) -> AsyncIterator[World]:
