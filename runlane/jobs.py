@@ -186,6 +186,10 @@ CHARGED: Final = frozenset({Outcome.TOOL_FAILED, Outcome.TIMED_OUT, Outcome.MERG
 FREE: Final = frozenset({Outcome.LOST, Outcome.RELEASED, Outcome.REJECTED})
 """Outcomes that spend nothing and are tried again."""
 
+UNCLAIMED_DELAY: Final = timedelta(seconds=5)
+"""How long a job waits of which nobody took anything: its batch ended without a claim, or the claim was given
+nothing. A host that only answers, or a tool that was switched off, must not spin through the queue."""
+
 _RETRY_BASE_S: Final = 10.0
 _RETRY_CAP_S: Final = 120.0
 _RELEASE_CAP_S: Final = 60.0

@@ -7,6 +7,7 @@ Source: Job registry, Claiming.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import timedelta
 from uuid import UUID
 
 from runlane import names
@@ -15,7 +16,7 @@ from runlane.db.guards import IN_PROGRESS, PENDING, job_may
 from runlane.db.pool import Connection, Record
 from runlane.events import EVENT_CATALOG, Envelope, envelope
 from runlane.events.payloads import JobStarted
-from runlane.jobs import CLAIM_CAP, JOBS, JobVerb
+from runlane.jobs import CLAIM_CAP, JOBS, UNCLAIMED_DELAY, JobVerb
 from runlane.tools import TOOLS
 
 
@@ -99,7 +100,7 @@ ORDER BY j.priority, j.created_at, j.id
 # A row that somebody holds is left to them, or to the end of the batch: the claimed rows are locked by now,
 # and waiting for another while holding them is how two transactions wait for each other.
 _GIVE_UP_REST = f"""
-UPDATE jobs SET dispatch_id = NULL
+UPDATE jobs SET dispatch_id = NULL, due_at = greatest(due_at, clock_timestamp() + $2)
 WHERE (id, workspace_id) IN (
   SELECT id, workspace_id FROM jobs
   WHERE dispatch_id = $1 AND completed_at IS NULL AND status = {PENDING}
@@ -124,7 +125,8 @@ async def claim(conn: Connection, request: ClaimRequest) -> ClaimAnswer:
     """Claims up to `slots` jobs of a dispatch (never more than 100), in one transaction of the caller.
 
     Members that are not granted lose their dispatch in the same transaction and are dispatched anew,
-    uncharged. No job is ever claimed twice at one attempt: the row lock decides. Uses `jobs_dispatched`.
+    uncharged; in a moment, if none was granted. No job is ever claimed twice at one attempt: the row lock
+    decides. Uses `jobs_dispatched`.
     """
     limit = max(0, min(request.slots, CLAIM_CAP))
     rows = await conn.fetch(
@@ -135,7 +137,7 @@ async def claim(conn: Connection, request: ClaimRequest) -> ClaimAnswer:
             _CLAIMED_BEFORE, request.dispatch_id, request.claim_key, request.worker_id, request.incarnation
         )
         if not rows:
-            await conn.execute(_GIVE_UP_REST, request.dispatch_id)
+            await conn.execute(_GIVE_UP_REST, request.dispatch_id, UNCLAIMED_DELAY)
             return ClaimAnswer(request.dispatch_id)
     else:
         await outbox.insert(conn, [_started(row, request.worker_id) for row in rows])
@@ -143,7 +145,7 @@ async def claim(conn: Connection, request: ClaimRequest) -> ClaimAnswer:
     if context is None:  # the run was deleted in between: its jobs went with it
         return ClaimAnswer(request.dispatch_id)
     if len(rows) < context["size"]:
-        await conn.execute(_GIVE_UP_REST, request.dispatch_id)
+        await conn.execute(_GIVE_UP_REST, request.dispatch_id, timedelta(0))
     return _answer(request, rows, context)
 
 

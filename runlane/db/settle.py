@@ -20,7 +20,7 @@ from uuid import UUID
 from runlane.db.guards import IN_PROGRESS, PENDING, job_may
 from runlane.db.pool import Connection, Record
 from runlane.events import scrub_text
-from runlane.jobs import FREE, JOBS, JobStatus, JobVerb, Outcome, Verdict, judge
+from runlane.jobs import FREE, JOBS, UNCLAIMED_DELAY, JobStatus, JobVerb, Outcome, Verdict, judge
 
 MAX_MERGE_FAILURES: Final = 3
 """Merges of one staged result until the job fails. Source: Job registry, Results (three attempts)."""
@@ -158,7 +158,7 @@ WHERE (job_id, attempt) IN (SELECT * FROM unnest($1::uuid[], $2::int[]))
 _KEEP_RESULTS = "UPDATE job_results SET kept = true WHERE id = ANY($1::uuid[])"
 
 _FREE_REST = f"""
-UPDATE jobs SET dispatch_id = NULL, alone = alone OR $2
+UPDATE jobs SET dispatch_id = NULL, alone = alone OR $2, due_at = greatest(due_at, clock_timestamp() + $3)
 WHERE dispatch_id = ANY($1::uuid[]) AND completed_at IS NULL AND status = {PENDING}
 """
 
@@ -284,12 +284,12 @@ async def count_merge_failure(conn: Connection, attempts: Sequence[Attempt]) -> 
 
 
 async def close(conn: Connection, dispatch_ids: Sequence[UUID], *, is_lost: bool) -> set[UUID]:
-    """Closes dispatches: members that nobody claimed are free to be dispatched anew, alone after a loss.
+    """Closes dispatches: members that nobody claimed are dispatched anew in a moment, alone after a loss.
 
     Returns those with members that were claimed after the attempts were read, by a worker that nobody waited
     for any more: they are to be settled again. Later claims find nothing.
     """
-    await conn.execute(_FREE_REST, list(dispatch_ids), is_lost)
+    await conn.execute(_FREE_REST, list(dispatch_ids), is_lost, UNCLAIMED_DELAY)
     await conn.execute(_CLOSE, list(dispatch_ids))
     rows = await conn.fetch(_CLAIMED_LATE, list(dispatch_ids))
     return {row["dispatch_id"] for row in rows}
