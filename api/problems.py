@@ -7,6 +7,7 @@ Whatever is not one of our own errors is answered without a word about our insid
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from http import HTTPStatus
+from itertools import islice
 from typing import Any, Final, TypeAlias, cast
 
 import structlog
@@ -28,6 +29,7 @@ MAX_FIELDS: Final = 50
 """Faults that one answer lists; a body with more has a common cause."""
 
 _HTTP_CODES: Final = {400: "request.malformed", 404: "not_found", 405: "method_not_allowed"}
+_HTTP_DETAILS: Final = {400: "the body cannot be read as JSON"}
 _SCHEMA: Final = {
     "type": "object",
     "title": "Problem",
@@ -97,7 +99,7 @@ def _answer(scope: Scope, problem: _Problem) -> Response:
         "request_id": request_id,
     }
     if problem.fields:
-        body["fields"] = dict(problem.fields)
+        body["fields"] = dict(islice(problem.fields.items(), MAX_FIELDS))
     return JSONResponse(body, problem.status, {names.REQUEST_ID_HEADER: request_id}, MEDIA_TYPE)
 
 
@@ -121,7 +123,7 @@ async def _on_validation_error(request: Request, exception: Exception) -> Respon
 async def _on_http_exception(request: Request, exception: Exception) -> Response:
     error = cast(HTTPException, exception)  # registered for this class only
     code = _HTTP_CODES.get(error.status_code, "refused")
-    detail = HTTPStatus(error.status_code).description
+    detail = _HTTP_DETAILS.get(error.status_code, HTTPStatus(error.status_code).description)
     answer = _answer(request.scope, _Problem(error.status_code, code, detail))
     answer.headers.update(error.headers or {})
     return answer
