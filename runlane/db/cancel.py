@@ -20,8 +20,10 @@ from runlane.jobs import JOBS, RUNS, STEPS, JobVerb, Outcome, RunVerb, StepVerb
 CAUSE_RUN = "run"
 """Value of the `cause` attribute of events that a run action brought about, job by job."""
 
+# Weak enough to let a settle that holds jobs refer to the run, or each would wait for what the other holds.
 _RUN = """
-SELECT id, name, kind, status, closed_at FROM job_histories WHERE workspace_id = $1 AND id = $2 FOR UPDATE
+SELECT id, name, kind, status, closed_at FROM job_histories WHERE workspace_id = $1 AND id = $2
+FOR NO KEY UPDATE
 """
 
 _JOBS = f"""
