@@ -77,10 +77,10 @@ class Definition:
         return Definition(self.name, tuple(_bounded(steps)))
 
 
-def limits_of(tool_id: str, least: int) -> BatchLimits:
+def limits_of(tool_id: str) -> BatchLimits:
     """Batch limits of a known tool."""
     tool = TOOLS[tool_id]
-    return BatchLimits(tool.max_batch, tool.large_max_batch, least)
+    return BatchLimits(tool.max_batch, tool.large_max_batch)
 
 
 def parse_definition(source: bytes | str | Mapping[str, object]) -> Definition:

@@ -138,12 +138,10 @@ def run_verb(steps: Sequence[Step]) -> RunVerb | None:
 
 @dataclass(frozen=True, slots=True)
 class BatchLimits:
-    """Bounds of the members of one batch, for one tool and one run."""
+    """Most members of one batch of a tool, in ordinary and in large steps."""
 
     max_batch: int
     large_max_batch: int
-    least: int = 1
-    """Members that a batch has while as many are due, however many hands are free."""
 
     def most(self, step_jobs: int) -> int:
         """Most members in a step of this many jobs."""

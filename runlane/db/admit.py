@@ -47,51 +47,47 @@ WHERE s.run_id = $1 AND s.step_id = $2 AND h.closed_at IS NULL
 FOR SHARE OF h FOR UPDATE OF s
 """
 
+_TARGETS = """FROM run_targets r
+JOIN targets t ON t.id = r.target_id AND t.deleted_at IS NULL"""
+
+_ASSETS = f"""{_TARGETS}
+JOIN assets a ON a.workspace_id = r.workspace_id AND a.target_id = r.target_id
+  AND a.enabled AND a.gone_at IS NULL"""
+
+_OPEN_SERVICES = f"""{_ASSETS}
+JOIN asset_services s ON s.workspace_id = a.workspace_id AND s.asset_id = a.id
+  AND s.closed_at IS NULL AND s.first_seen <= $2"""
+
+_SERVICE = """s.id AS subject_id, a.target_id, a.id AS asset_id, s.id AS service_id, t.network_id,
+       jsonb_build_object('host', a.value, 'kind', 'host', 'port', s.port,
+                          'address', coalesce(host(s.address), host(a.addresses[1])))"""
+
 _SUBJECTS: Final = {
-    FansOut.TARGETS: """
+    FansOut.TARGETS: f"""
 SELECT t.id AS subject_id, t.id AS target_id, NULL::uuid AS asset_id, NULL::uuid AS service_id, t.network_id,
        jsonb_build_object('host', t.value, 'kind', t.kind,
                           'address', CASE WHEN t.kind = 'ip' THEN t.value END) AS spec
-FROM run_targets r
-JOIN targets t ON t.id = r.target_id
-WHERE r.run_id = $1 AND t.deleted_at IS NULL AND t.created_at <= $2
-  AND ($3::uuid IS NULL OR t.id > $3)
+{_TARGETS}
+WHERE r.run_id = $1 AND t.created_at <= $2 AND ($3::uuid IS NULL OR t.id > $3)
 ORDER BY t.id
 LIMIT $4""",
-    FansOut.ASSETS: """
+    FansOut.ASSETS: f"""
 SELECT a.id AS subject_id, a.target_id, a.id AS asset_id, NULL::uuid AS service_id, t.network_id,
        jsonb_build_object('host', a.value, 'kind', 'host', 'address', host(a.addresses[1])) AS spec
-FROM run_targets r
-JOIN targets t ON t.id = r.target_id
-JOIN assets a ON a.workspace_id = r.workspace_id AND a.target_id = r.target_id
-WHERE r.run_id = $1 AND t.deleted_at IS NULL AND a.enabled AND a.gone_at IS NULL AND a.created_at <= $2
-  AND ($3::uuid IS NULL OR a.id > $3)
+{_ASSETS}
+WHERE r.run_id = $1 AND a.created_at <= $2 AND ($3::uuid IS NULL OR a.id > $3)
 ORDER BY a.id
 LIMIT $4""",
-    FansOut.SERVICES: """
-SELECT s.id AS subject_id, a.target_id, a.id AS asset_id, s.id AS service_id, t.network_id,
-       jsonb_build_object('host', a.value, 'kind', 'host', 'address', coalesce(host(s.address),
-                          host(a.addresses[1])), 'port', s.port, 'tls', s.is_tls) AS spec
-FROM run_targets r
-JOIN targets t ON t.id = r.target_id
-JOIN assets a ON a.workspace_id = r.workspace_id AND a.target_id = r.target_id
-JOIN asset_services s ON s.workspace_id = a.workspace_id AND s.asset_id = a.id
-WHERE r.run_id = $1 AND t.deleted_at IS NULL AND a.enabled AND a.gone_at IS NULL
-  AND s.closed_at IS NULL AND s.protocol = 'tcp' AND s.first_seen <= $2
-  AND ($3::uuid IS NULL OR s.id > $3)
+    FansOut.SERVICES: f"""
+SELECT {_SERVICE} || jsonb_build_object('tls', s.is_tls) AS spec
+{_OPEN_SERVICES}
+WHERE r.run_id = $1 AND s.protocol = 'tcp' AND ($3::uuid IS NULL OR s.id > $3)
 ORDER BY s.id
 LIMIT $4""",
-    FansOut.WEB_SERVICES: """
-SELECT s.id AS subject_id, a.target_id, a.id AS asset_id, s.id AS service_id, t.network_id,
-       jsonb_build_object('host', a.value, 'kind', 'host', 'address', coalesce(host(s.address),
-                          host(a.addresses[1])), 'port', s.port, 'url', s.url) AS spec
-FROM run_targets r
-JOIN targets t ON t.id = r.target_id
-JOIN assets a ON a.workspace_id = r.workspace_id AND a.target_id = r.target_id
-JOIN asset_services s ON s.workspace_id = a.workspace_id AND s.asset_id = a.id
-WHERE r.run_id = $1 AND t.deleted_at IS NULL AND a.enabled AND a.gone_at IS NULL
-  AND s.closed_at IS NULL AND s.web_seen_at IS NOT NULL AND s.first_seen <= $2
-  AND ($3::uuid IS NULL OR s.id > $3)
+    FansOut.WEB_SERVICES: f"""
+SELECT {_SERVICE} || jsonb_build_object('url', s.url) AS spec
+{_OPEN_SERVICES}
+WHERE r.run_id = $1 AND s.web_seen_at IS NOT NULL AND ($3::uuid IS NULL OR s.id > $3)
 ORDER BY s.id
 LIMIT $4""",
 }

@@ -160,7 +160,7 @@ async def next_batches(conn: Connection, call: NextBatches) -> Batches:
     Order: priority, then oldest first, inside each step. Uses the partial index `jobs_dispatchable`.
     """
     repeated = await conn.fetch(_REPEATED, call.workflow_run_id, call.call_number)
-    dispatches = [_dispatch(row) for row in repeated]
+    dispatches = [Dispatch(*row) for row in repeated]
     steps: list[StepWork] = []
     blocked: set[str] = set()
     known: str | None = None
@@ -185,10 +185,6 @@ async def next_batches(conn: Connection, call: NextBatches) -> Batches:
     return Batches(is_closed=False, dispatches=dispatches, steps=steps)
 
 
-def _dispatch(row: Record) -> Dispatch:
-    return Dispatch(*row)
-
-
 @dataclass(frozen=True, slots=True)
 class _Taken:
     dispatches: list[Dispatch]
@@ -199,20 +195,19 @@ class _Taken:
 
 @dataclass(frozen=True, slots=True)
 class _Routes:
-    """Which task queue serves a network, and how many live slots stand behind it."""
+    """Which task queue serves a network. `slots` are those of live workers that the workspace allows."""
 
     workspace_id: UUID
     toolset: str
-    allow_shared: bool
     slots: Mapping[tuple[str, UUID | None], int]
 
-    def of(self, network_id: UUID | None) -> tuple[str, int]:
-        """Own workers first; shared ones only if allowed, never for an internal network, and only if live."""
+    def queue_of(self, network_id: UUID | None) -> str:
+        """Own workers first; shared ones never for an internal network, and only if live."""
         own = self.slots.get(("workspace", network_id), 0)
-        shared = self.slots.get(("shared", None), 0) if self.allow_shared and network_id is None else 0
+        shared = self.slots.get(("shared", None), 0) if network_id is None else 0
         if own == 0 and shared > 0:
-            return names.shared_scan_queue(self.toolset), shared
-        return names.scan_queue(self.workspace_id, self.toolset, network_id), own
+            return names.shared_scan_queue(self.toolset)
+        return names.scan_queue(self.workspace_id, self.toolset, network_id)
 
 
 class _Taker:
@@ -226,9 +221,7 @@ class _Taker:
         self._toolset: str = step["toolset"]
         self._is_paused: bool = step["is_paused"]
         self._allow_shared: bool = step["allow_shared"]
-        limits = limits_of(step["tool_id"], call.least_batch)
-        self._most = limits.most(step["jobs_total"])
-        self._least = min(limits.least, self._most)
+        self._most = limits_of(step["tool_id"]).most(step["jobs_total"])
 
     async def take(self, room: int) -> _Taken:
         routes = await self._routes()
@@ -239,7 +232,7 @@ class _Taker:
         due = int(await self._conn.fetchval(_DUE, self._call.run_id, self._step_id, enough))
         if due == 0:
             return _Taken([], 0, 0, has_worker=slots > 0)
-        size = batch_size(due, slots, self._most, self._least)
+        size = batch_size(due, slots, self._most, self._call.least_batch)
         rows = await self._conn.fetch(_TAKE, self._call.run_id, self._step_id, room * size)
         groups = list(_grouped(rows, size))[:room]
         dispatches = await self._write(groups, routes)
@@ -250,14 +243,14 @@ class _Taker:
         slots = {(row["scope"], row["network_id"]): row["slots"] for row in rows}
         if not self._allow_shared:
             slots = {key: count for key, count in slots.items() if key[0] != "shared"}
-        return _Routes(self._call.workspace_id, self._toolset, self._allow_shared, slots)
+        return _Routes(self._call.workspace_id, self._toolset, slots)
 
     async def _write(self, groups: Sequence[Sequence[Record]], routes: _Routes) -> list[Dispatch]:
         if not groups:
             return []
         call = self._call
         ids = [row[0] for row in await self._conn.fetch(_IDS, len(groups))]
-        queues = [routes.of(group[0]["network_id"])[0] for group in groups]
+        queues = [routes.queue_of(group[0]["network_id"]) for group in groups]
         dispatches = [
             Dispatch(dispatch_id, self._step_id, self._tool_id, queue, group[0]["priority"], len(group))
             for dispatch_id, queue, group in zip(ids, queues, groups, strict=True)
