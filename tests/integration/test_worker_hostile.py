@@ -50,4 +50,4 @@ async def test_worker_has_one_control_stream_however_many_it_opens(world: World)
         async with open_stream(world, host) as second:
             assert await next_of(first, "ended")
             assert await next_of(second, "ping")
-        assert await world.is_online("host")
+            assert await world.is_online("host")
