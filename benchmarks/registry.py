@@ -10,6 +10,7 @@ from temporalio.client import Client
 from benchmarks import cpu
 from runlane import names
 from runlane.cli.platform import Platform
+from runlane.db.event_counts import count_unpublished
 from runlane.db.inventory import ensure_primary_assets
 from runlane.db.pool import Pool
 from runlane.db.starting import StartRun, start_run
@@ -99,9 +100,9 @@ async def measure(
 
 
 async def _drained(pool: Pool) -> None:
-    query = "SELECT EXISTS (SELECT 1 FROM outbox WHERE published_at IS NULL)"
-    while await pool.fetchval(query):  # noqa: ASYNC110  # another process drains it
-        await asyncio.sleep(DRAIN_POLL_S)
+    async with pool.acquire() as conn:
+        while await count_unpublished(conn):  # noqa: ASYNC110  # another process drains it
+            await asyncio.sleep(DRAIN_POLL_S)
 
 
 async def _check(pool: Pool, run_id: UUID, load: Load) -> None:

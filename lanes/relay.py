@@ -242,9 +242,10 @@ class Relay:
 
 
 def _fields(event: BusEvent) -> dict[str, str]:
+    fields = to_fields(event)
     try:
-        validate(event)
+        validate(event, fields)
     except Defect as error:
         # its number is taken, so it must pass; the lanes dead-letter what they cannot read
         log.error("event_not_valid", event_id=str(event.envelope.id), error=error.detail)  # noqa: TRY400
-    return to_fields(event)
+    return fields

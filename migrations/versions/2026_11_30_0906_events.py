@@ -21,7 +21,6 @@ CREATE TABLE outbox (
   data jsonb NOT NULL,
   occurred_at timestamptz NOT NULL DEFAULT clock_timestamp(),
   bus_seq bigint,
-  published_at timestamptz,
   PRIMARY KEY (created_at, id)
 ) PARTITION BY RANGE (created_at);
 COMMENT ON COLUMN outbox.id IS 'drawn after the row lock of its cause: the order of causes on one subject';
@@ -29,8 +28,7 @@ COMMENT ON COLUMN outbox.attributes IS 'CloudEvents extension attributes: cause,
 COMMENT ON COLUMN outbox.bus_seq IS 'place on the bus, given by the leading relay; steps of exactly one';
 CREATE INDEX outbox_unsequenced ON outbox (id) WHERE bus_seq IS NULL;
 CREATE INDEX outbox_bus_seq ON outbox (bus_seq) WHERE bus_seq IS NOT NULL;
-CREATE TABLE outbox_default PARTITION OF outbox DEFAULT WITH (fillfactor = 40);
-COMMENT ON COLUMN outbox.published_at IS 'in no index: marking a row rewrites it in its own page and touches no index';
+CREATE TABLE outbox_default PARTITION OF outbox DEFAULT;
 
 CREATE FUNCTION runlane_ensure_outbox_partitions(days integer) RETURNS integer
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, public AS $$
@@ -41,8 +39,7 @@ BEGIN
   FOR day IN SELECT generate_series(current_date, current_date + days, interval '1 day')::date LOOP
     IF to_regclass(format('public.outbox_%s', to_char(day, 'YYYYMMDD'))) IS NULL THEN
       BEGIN
-        EXECUTE format('CREATE TABLE public.outbox_%s PARTITION OF public.outbox FOR VALUES FROM (%L) TO (%L) '
-                       'WITH (fillfactor = 40)',
+        EXECUTE format('CREATE TABLE public.outbox_%s PARTITION OF public.outbox FOR VALUES FROM (%L) TO (%L)',
                        to_char(day, 'YYYYMMDD'), day::timestamptz, (day + 1)::timestamptz);
         made := made + 1;
       EXCEPTION WHEN check_violation THEN
@@ -64,7 +61,7 @@ CREATE TABLE bus_state (
   base_seq bigint NOT NULL DEFAULT 1,
   updated_at timestamptz NOT NULL DEFAULT clock_timestamp()
 );
-COMMENT ON COLUMN bus_state.published_seq IS 'every event up to here is marked as published';
+COMMENT ON COLUMN bus_state.published_seq IS 'every event up to here is on the stream: one number, no mark on each row';
 COMMENT ON COLUMN bus_state.epoch IS 'grows when the stream was found empty and started anew at base_seq';
 INSERT INTO bus_state DEFAULT VALUES;
 

@@ -106,7 +106,7 @@ GROUP BY scope, network_id
 _DUE = f"""
 SELECT count(*) FROM (
   SELECT 1 FROM jobs
-  WHERE run_id = $1 AND step_id = $2 AND status = {PENDING} AND dispatch_id IS NULL
+  WHERE run_id = $1 AND step_id = $2 AND {LIVE_JOB} AND status = {PENDING} AND dispatch_id IS NULL
     AND due_at <= clock_timestamp()
   LIMIT $3
 ) due
@@ -114,7 +114,7 @@ SELECT count(*) FROM (
 
 _TAKE = f"""
 SELECT id, priority, network_id, alone FROM jobs
-WHERE run_id = $1 AND step_id = $2 AND status = {PENDING} AND dispatch_id IS NULL
+WHERE run_id = $1 AND step_id = $2 AND {LIVE_JOB} AND status = {PENDING} AND dispatch_id IS NULL
   AND due_at <= clock_timestamp()
 ORDER BY priority, created_at, id
 LIMIT $3
@@ -140,7 +140,7 @@ SELECT EXISTS (SELECT 1 FROM jobs WHERE run_id = $1 AND step_id = $2 AND {LIVE_J
 
 _NEXT_DUE = f"""
 SELECT extract(epoch FROM min(due_at) - clock_timestamp())::float8 FROM jobs
-WHERE run_id = $1 AND step_id = $2 AND status = {PENDING} AND dispatch_id IS NULL
+WHERE run_id = $1 AND step_id = $2 AND {LIVE_JOB} AND status = {PENDING} AND dispatch_id IS NULL
 """
 
 _IDS = "SELECT uuidv7() FROM generate_series(1, $1)"

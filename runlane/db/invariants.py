@@ -180,7 +180,10 @@ INVARIANTS: Final = (
     Invariant(
         "I7.all_published",
         "every event is published",
-        "SELECT id AS offender FROM outbox WHERE published_at IS NULL",
+        """
+        SELECT id AS offender FROM outbox
+        WHERE bus_seq IS NULL OR bus_seq > (SELECT published_seq FROM bus_state)
+        """,
         When.REST,
     ),
     Invariant(

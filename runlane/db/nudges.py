@@ -35,7 +35,7 @@ _OF_WORKER = f"""
 SELECT DISTINCT d.workflow_id
 FROM jobs j
 JOIN dispatches d ON d.id = j.dispatch_id
-WHERE j.worker_id = $1 AND j.completed_at IS NULL AND j.status = {IN_PROGRESS}
+WHERE j.worker_id = $1 AND j.completed_at IS NULL AND j.dispatch_id IS NOT NULL AND j.status = {IN_PROGRESS}
 """
 
 _OF_RUN = f"""

@@ -149,21 +149,12 @@ async def event_id_at(conn: Connection, number: int) -> UUID | None:
     return found
 
 
-_MARK: Final = """
-WITH bus AS (
-  UPDATE bus_state SET published_seq = $1, updated_at = clock_timestamp()
-  WHERE published_seq < $1
-  RETURNING old.published_seq AS before
-)
-UPDATE outbox SET published_at = clock_timestamp()
-FROM bus
-WHERE outbox.bus_seq > bus.before AND outbox.bus_seq <= $1 AND outbox.published_at IS NULL
-"""
-
-
 async def mark_published(conn: Connection, last: int) -> None:
-    """Marks every event up to `last` as published. Index: outbox_bus_seq. Repeatable."""
-    await conn.execute(_MARK, last)
+    """Notes that every event up to `last` is on the stream: one number, no row is touched. Repeatable."""
+    await conn.execute(
+        "UPDATE bus_state SET published_seq = $1, updated_at = clock_timestamp() WHERE published_seq < $1",
+        last,
+    )
 
 
 async def begin_epoch(conn: Connection, base: int) -> int:

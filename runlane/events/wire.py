@@ -41,8 +41,8 @@ class BusEvent:
     time: datetime
 
 
-def attributes_of(event: BusEvent) -> dict[str, str]:
-    """Context attributes as they stand on the stream, all text; those that are absent are left out."""
+def to_fields(event: BusEvent) -> dict[str, str]:
+    """The fields of a stream entry, context attributes and data, all text. Not validated: see `validate`."""
     sent = event.envelope
     return {
         **sent.attributes,
@@ -56,28 +56,25 @@ def attributes_of(event: BusEvent) -> dict[str, str]:
         "sequence": f"{event.sequence:0{SEQUENCE_DIGITS}d}",
         "schemaversion": str(EVENT_SCHEMA_VERSION),
         "datacontenttype": CONTENT_TYPE,
+        "data": orjson.dumps(sent.data).decode(),
     }
 
 
-def to_fields(event: BusEvent) -> dict[str, str]:
-    """The fields of a stream entry. Does not validate: see `validate`."""
-    return {**attributes_of(event), "data": orjson.dumps(event.envelope.data).decode()}
-
-
-def validate(event: BusEvent) -> None:
-    """Builds the CloudEvent by the SDK and checks what the SDK lets pass.
+def validate(event: BusEvent, fields: Mapping[str, str]) -> None:
+    """Builds the CloudEvent of an event's fields by the SDK and checks what the SDK lets pass.
 
     Raises:
         Defect: it is no CloudEvent of this bus.
     """
-    attributes: dict[str, object] = {**attributes_of(event), "time": event.time}
+    attributes: dict[str, object] = {**fields, "time": event.time}
+    del attributes["data"]
     try:
         CloudEvent(attributes, event.envelope.data)
     except CloudEventValidationError as error:
         raise Defect(f"{event.envelope.type}: {', '.join(sorted(error.errors))} not valid") from error
     for name, value in event.envelope.attributes.items():
         # the SDK's pattern ends in `$`, which lets a line end pass
-        if not ATTRIBUTE_NAME.fullmatch(name) or _CONTROL.search(value):
+        if not ATTRIBUTE_NAME.fullmatch(name) or name.encode() in _OWN or _CONTROL.search(value):
             raise Defect(f"{event.envelope.type}: attribute {name!r} not valid")
     if _CONTROL.search(event.envelope.subject):
         raise Defect(f"{event.envelope.type}: control character in the subject")

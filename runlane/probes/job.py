@@ -6,7 +6,7 @@ from enum import StrEnum
 from typing import Final, TypeAlias
 
 from runlane.tools.addresses import is_allowed, parse_address, parse_networks
-from runlane.tools.clean import JsonValue
+from runlane.tools.clean import JsonValue, is_unstorable
 
 MAX_ERROR: Final = 2_000
 """Characters of an error text."""
@@ -88,9 +88,9 @@ class Options:
     def text(self, name: str, default: str | None = None) -> str | None:
         """Text; anything else but null is BadInput."""
         value = self.values.get(name, default)
-        if value is not None and not isinstance(value, str):
-            raise BadInput(f"option {name}: text expected")
-        return value
+        if value is None:
+            return None
+        return value if value == "" else _expect_text(value, f"option {name}")
 
     def texts(self, name: str) -> tuple[str, ...] | None:
         """List of texts, None if absent; anything else is BadInput."""
@@ -176,6 +176,6 @@ def _parse_resolver(text: str | None) -> tuple[str, int] | None:
 
 
 def _expect_text(value: JsonValue, name: str) -> str:
-    if not isinstance(value, str) or not value or "\x00" in value:
+    if not isinstance(value, str) or not value or is_unstorable(value):
         raise BadInput(f"{name}: text expected")
     return value

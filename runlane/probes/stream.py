@@ -15,13 +15,16 @@ from typing import Final
 
 from runlane.probes.job import BadInput, Done, DoneOutcome, ProbeJob, RunJob, parse_job
 from runlane.tools import Tool
-from runlane.tools.clean import JsonValue, clean
+from runlane.tools.clean import JsonValue
 
 TICK_S: Final = 1.0
 """Seconds between life signs; readers expect one every two."""
 
 MAX_LINE_BYTES: Final = 1_000_000
 """Longest line that is written; a longer record is dropped and the job's result marked as incomplete."""
+
+MAX_UNSENT_BYTES: Final = 65_536
+"""Written lines that may wait for the reader; beyond, a job waits before it goes on."""
 
 _CHUNK: Final = 65_536
 _EXIT_OK: Final = 0
@@ -56,11 +59,12 @@ class _Stream:
                 self._accept(line, group)
             while self._jobs:
                 await asyncio.wait(self._jobs.values())
+            await self._output.drain()
             ticker.cancel()
 
     def _accept(self, line: bytes, group: asyncio.TaskGroup) -> None:
         try:
-            message = clean(json.loads(line))
+            message: JsonValue = json.loads(line)
         except (ValueError, RecursionError):
             message = None
         fields = message if isinstance(message, dict) else {}
@@ -131,43 +135,60 @@ def _judge(error: Exception) -> Done:
 
 
 class _Output:
-    """Whole lines to a file descriptor, without blocking the loop on a full pipe."""
+    """Whole lines to a file descriptor: those of one turn of the loop in one call, never blocking it."""
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
-        self._turn = asyncio.Lock()
-        self.is_broken = False
+        self._unsent = bytearray()
+        self._is_planned = False
+        self._sent = asyncio.Event()
+        self._error: OSError | None = None
         mode = os.fstat(fd).st_mode
         if stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode):
             # anything else (terminal, file) may be shared with other programs and is written to as it is
             os.set_blocking(fd, False)
 
+    @property
+    def is_broken(self) -> bool:
+        """Whether the reader has gone: every further write raises."""
+        return self._error is not None
+
     async def write(self, message: Mapping[str, object]) -> bool:
-        """Writes one line; False if it is too long and was dropped."""
+        """Writes one line, waiting while much is unsent; False if it is too long and was dropped."""
         line = json.dumps(message, separators=(",", ":")).encode() + b"\n"
         if len(line) > MAX_LINE_BYTES:
             sys.stderr.write(f"dropped a line of {len(line)} bytes\n")
             return False
-        async with self._turn:
-            view = memoryview(line)
-            while view:
-                try:
-                    view = view[os.write(self._fd, view) :]
-                except BlockingIOError:
-                    await self._writable()
-                except OSError:
-                    self.is_broken = True
-                    raise
+        self._unsent += line
+        if not self._is_planned:
+            self._is_planned = True
+            self._sent.clear()
+            asyncio.get_running_loop().call_soon(self._send)
+        if len(self._unsent) > MAX_UNSENT_BYTES or self.is_broken:
+            await self.drain()
         return True
 
-    async def _writable(self) -> None:
+    async def drain(self) -> None:
+        """Waits until everything is written; raises what made it impossible."""
+        if self._is_planned:
+            await self._sent.wait()
+        if self._error is not None:
+            raise self._error
+
+    def _send(self) -> None:
         loop = asyncio.get_running_loop()
-        ready = asyncio.Event()
-        loop.add_writer(self._fd, ready.set)
         try:
-            await ready.wait()
-        finally:
-            loop.remove_writer(self._fd)
+            while self._unsent:
+                del self._unsent[: os.write(self._fd, self._unsent)]
+        except BlockingIOError:
+            loop.add_writer(self._fd, self._send)
+            return
+        except OSError as error:
+            self._error = error
+            self._unsent.clear()
+        loop.remove_writer(self._fd)
+        self._is_planned = False
+        self._sent.set()
 
 
 async def _read_lines(fd: int) -> AsyncIterator[bytes]:

@@ -30,7 +30,13 @@ MINIMUM_MAJOR: Final = 18
 ORPHAN_TIMEOUT_S: Final = 5.0
 COMMAND_TIMEOUT_S: Final = 120
 OUTPUT_CHARS: Final = 1500
-SETTINGS: Final = ("max_connections=200", "shared_buffers=128MB", "unix_socket_directories=", "timezone=UTC")
+SETTINGS: Final = (
+    "max_connections=200",
+    "shared_buffers=128MB",
+    "random_page_cost=1.1",  # no spinning disk
+    "unix_socket_directories=",
+    "timezone=UTC",
+)
 
 log = structlog.get_logger(__name__)
 

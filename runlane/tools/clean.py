@@ -53,6 +53,11 @@ def clean(value: object) -> JsonValue:
     return _clean(value, MAX_DEPTH, _Budget(MAX_TOTAL_BYTES))
 
 
+def is_unstorable(text: str) -> bool:
+    """Whether a text has characters that PostgreSQL refuses: NUL, or half of a surrogate pair."""
+    return _UNSTORABLE.search(text) is not None
+
+
 def clean_text(text: str, max_bytes: int = MAX_STRING_BYTES) -> str:
     """`text` without unstorable characters, cut to `max_bytes` of UTF-8 at a character's border."""
     storable = _UNSTORABLE.sub("\ufffd", text[:max_bytes])

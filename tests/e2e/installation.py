@@ -21,6 +21,7 @@ from runlane import names
 from runlane.cli.client import ApiClient
 from runlane.cli.lab_scan import read_inventory, start_scan
 from runlane.cli.platform import Platform, PlatformOptions, open_platform
+from runlane.db.event_counts import count_unpublished
 from runlane.db.invariants import check
 from runlane.db.pool import Pool, open_pool
 from runlane.jobs import JOBS, RUNS
@@ -213,7 +214,8 @@ class Installation:
             await redis.aclose()
         await until(self.has_no_tools, 10)
         await until(self._has_told_temporal, REST_LIMIT_S)
-        assert await self.pool.fetchval("SELECT count(*) FROM outbox WHERE published_at IS NULL") == 0
+        async with self.pool.acquire() as conn:
+            assert await count_unpublished(conn) == 0
         assert await self.pool.fetchval("SELECT count(*) FROM job_results") == 0
         assert objects_may_stay or await self.storage.keys() == []
 

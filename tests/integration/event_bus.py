@@ -19,6 +19,7 @@ from lanes.relay import RelayConfig, run_relay
 from lanes.runner import Part, supervise
 from runlane import names
 from runlane.db import outbox
+from runlane.db.event_counts import count_unpublished
 from runlane.db.pool import Pool
 from runlane.events import EVENT_CATALOG, Envelope, envelope, payloads
 from runlane.settings import Settings
@@ -134,7 +135,8 @@ async def sequences(redis: Redis) -> list[int]:
 
 async def are_published(pool: Pool) -> bool:
     """Whether nothing waits in the outbox."""
-    return not await pool.fetchval("SELECT EXISTS (SELECT 1 FROM outbox WHERE published_at IS NULL)")
+    async with pool.acquire() as conn:
+        return await count_unpublished(conn) == 0
 
 
 async def checkpoint(pool: Pool) -> int:

@@ -43,11 +43,12 @@ INSERT INTO job_attempts (job_id, attempt, workspace_id, dispatch_id, worker_id,
                ('{second}', 1, interval '7 minutes', 'completed', false),
                ('{failed}', 1, interval '7 minutes', 'fatal', false))
     AS a (id, attempt, age, outcome, charged);
-INSERT INTO outbox (workspace_id, event_id, type, subject, data, bus_seq, published_at)
+INSERT INTO outbox (workspace_id, event_id, type, subject, data, bus_seq)
   SELECT '{w}', gen_random_uuid(), 'job.' || what, 'job/' || j.id, '{{}}',
-         row_number() OVER (ORDER BY what = 'created' DESC, j.id), now()
+         row_number() OVER (ORDER BY what = 'created' DESC, j.id)
   FROM jobs j CROSS JOIN LATERAL unnest(ARRAY['created', j.status]) AS what
   ORDER BY what = 'created' DESC, j.id;
+UPDATE bus_state SET published_seq = 10, last_seq = 10;
 INSERT INTO audit_events (workspace_id, event_id, bus_seq, type, subject, severity, data, occurred_at)
   SELECT workspace_id, event_id, bus_seq, type, subject, 'info', data, now() FROM outbox
   WHERE type = 'job.cancelled';
@@ -79,7 +80,7 @@ BREACHES = {
         UPDATE outbox SET bus_seq = 11 - bus_seq
         """,
     "I7.steps_of_one": "UPDATE outbox SET bus_seq = bus_seq + 1 WHERE bus_seq > 5",
-    "I7.all_published": "UPDATE outbox SET published_at = NULL WHERE bus_seq = 10",
+    "I7.all_published": "UPDATE bus_state SET published_seq = 9",
     "I7.stream_is_the_outbox": "UPDATE outbox SET bus_seq = bus_seq + 1",
     "I8.lanes_are_done": "UPDATE lane_checkpoints SET last_seq = 9",
     "I8.audit_is_complete": "DELETE FROM audit_events",
@@ -151,7 +152,7 @@ def test_every_promise_has_a_breach() -> None:
 
 
 async def test_breach_says_how_many_and_names_some(scene: Scene) -> None:
-    await scene.plant("UPDATE outbox SET published_at = NULL")
+    await scene.plant("UPDATE bus_state SET published_seq = 0")
 
     (violation,) = await check(scene.conn, scene.redis, at_rest=True)
 
@@ -167,7 +168,7 @@ async def test_run_in_progress_breaks_only_what_is_for_rest(scene: Scene) -> Non
           WHERE id = '{second}';
         UPDATE job_attempts SET ended_at = NULL, outcome = NULL WHERE job_id = '{second}';
         UPDATE outbox SET type = 'job.started' WHERE subject = 'job/{second}' AND type = 'job.completed';
-        UPDATE outbox SET published_at = NULL WHERE bus_seq > 8;
+        UPDATE bus_state SET published_seq = 8;
         UPDATE outbox SET bus_seq = NULL WHERE bus_seq > 9;
         """
     )

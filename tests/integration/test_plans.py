@@ -5,7 +5,7 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from runlane.db import claims, dispatch, settle, staging
+from runlane.db import claims, dispatch, nudges, settle, staging
 from runlane.db.pool import Pool
 from runlane.definitions import parse_definition
 
@@ -70,6 +70,15 @@ async def test_looking_for_live_jobs_does_not_read_finished_ones(pool: Pool, man
 
     assert "Seq Scan on jobs" not in found
     assert re.search(r"jobs_(live|dispatchable)", found)
+
+
+async def test_jobs_of_a_lost_worker_are_looked_for_among_those_that_are_out(
+    pool: Pool, many_finished: UUID
+) -> None:
+    found = await plan(pool, nudges._OF_WORKER, uuid4())
+
+    assert "jobs_dispatched" in found
+    assert "Seq Scan on jobs" not in found
 
 
 async def test_writes_by_id_go_by_the_primary_key_when_nothing_was_in_progress_at_the_last_analyze(

@@ -6,6 +6,7 @@ import pytest
 from redis.asyncio import Redis
 
 from runlane import names
+from runlane.db.event_counts import count_unpublished
 from runlane.db.pool import Pool
 from runlane.settings import Settings
 from tests.integration.event_bus import (
@@ -167,8 +168,8 @@ async def test_the_relay_waits_for_the_slowest_live_lane(
     await produce(pool, [created(workspace_id) for _ in range(300)])
 
     async def are_waiting() -> bool:
-        count: int = await pool.fetchval("SELECT count(*) FROM outbox WHERE published_at IS NULL")
-        return count == 220
+        async with pool.acquire() as conn:
+            return await count_unpublished(conn) == 220
 
     async with running(relay(settings, cap=100)):
         await until(are_waiting)

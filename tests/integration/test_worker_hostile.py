@@ -46,8 +46,11 @@ async def test_object_key_that_was_not_given_out_is_refused(world: World, name: 
 
 
 async def test_worker_has_one_control_stream_however_many_it_opens(world: World) -> None:
-    async with joined_host(world) as host, open_stream(world, host) as first:
-        async with open_stream(world, host) as second:
-            assert await next_of(first, "ended")
-            assert await next_of(second, "ping")
-            assert await world.is_online("host")
+    async with (
+        joined_host(world) as host,
+        open_stream(world, host) as first,
+        open_stream(world, host) as second,
+    ):
+        assert await next_of(first, "ended")
+        assert await next_of(second, "ping")
+        assert await world.is_online("host")
