@@ -10,10 +10,12 @@ stdout, stderr) attached: `{"id", "probe" | "argv", "attempt", "env", "cwd", "wa
 exit being -n for signal n.
 """
 
+import errno
 import gc
 import json
 import os
 import selectors
+import shutil
 import signal
 import socket
 import sys
@@ -248,8 +250,12 @@ def _minimal_environment() -> dict[str, str]:
 
 def _exec(argv: Sequence[str]) -> int:
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # Python ignores it; programs expect to die of it
+    # looked for here: the system's search blames a folder of PATH that we may not read for what is in none
+    path = argv[0] if "/" in argv[0] else shutil.which(argv[0])
     try:
-        os.execvp(argv[0], list(argv))  # noqa: S606  # argument lists, never a shell
+        if path is None:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
+        os.execv(path, list(argv))  # noqa: S606  # argument lists, never a shell
     except OSError as error:
         sys.stderr.write(f"{argv[0]}: {error.strerror}\n")
     return _EXIT_NOT_STARTED

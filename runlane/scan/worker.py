@@ -52,10 +52,13 @@ async def run_scan_worker(settings: ScanSettings, stop: asyncio.Event) -> None:
                 "worker_joined", worker_id=joined.worker_id, queues=[q.task_queue for q in joined.queues]
             )
             life = _Life(settings, api, launcher, joined, incarnation, stop)
+            refused: ExceptionGroup[Refused] | None = None
             try:
                 await life.run()
             except* Refused as refusals:
-                raise JoinFailed(f"the API ended this worker: {_detail(refusals)}") from refusals
+                refused = refusals  # raised below: Python before 3.11.4 wraps what is raised here in a group
+            if refused is not None:
+                raise JoinFailed(f"the API ended this worker: {_detail(refused)}") from refused
 
 
 async def _join_unless_stopped(
