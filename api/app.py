@@ -38,7 +38,8 @@ def create_app(settings: Settings) -> FastAPI:
 def _v1() -> APIRouter:
     always = problems.problems(Unauthenticated, Forbidden, Invalid, Unavailable)
     router = APIRouter(prefix="/v1", responses=always)
-    for resource in (targets, runs, jobs, inventory, workers, worker):
+    # routes are tried in order: what every batch calls comes first
+    for resource in (worker, targets, runs, jobs, inventory, workers):
         router.include_router(resource.router)
     return router
 

@@ -31,31 +31,31 @@ _EXIT_OK: Final = 0
 _EXIT_READER_GONE: Final = 1
 
 
-def serve_stream(tool: Tool, run_job: RunJob) -> int:
-    """Works off the stream on fd 0 and fd 1 with the tool's parallelism; returns the exit code.
+def serve_stream(tool: Tool, run_job: RunJob, source: int = 0, sink: int = 1) -> int:
+    """Works off the stream from `source` to `sink` with the tool's parallelism; returns the exit code.
 
-    0 after the end of fd 0 once all jobs are done, 1 if the reader of fd 1 has gone.
+    0 after the end of the source once all jobs are done, 1 if the reader of the sink has gone.
     """
     code = _EXIT_OK
     try:
-        asyncio.run(_Stream(tool, run_job).run())
+        asyncio.run(_Stream(tool, run_job, sink).run(source))
     except* (BrokenPipeError, ConnectionResetError):
         code = _EXIT_READER_GONE
     return code
 
 
 class _Stream:
-    def __init__(self, tool: Tool, run_job: RunJob) -> None:
+    def __init__(self, tool: Tool, run_job: RunJob, sink: int) -> None:
         self._tool = tool
         self._run_job = run_job
         self._slots = asyncio.Semaphore(tool.parallelism)
         self._jobs: dict[str, asyncio.Task[None]] = {}
-        self._output = _Output(1)
+        self._output = _Output(sink)
 
-    async def run(self) -> None:
+    async def run(self, source: int) -> None:
         async with asyncio.TaskGroup() as group:
             ticker = group.create_task(self._tick())
-            async for line in _read_lines(0):
+            async for line in _read_lines(source):
                 self._accept(line, group)
             while self._jobs:
                 await asyncio.wait(self._jobs.values())
