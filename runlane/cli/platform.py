@@ -5,19 +5,17 @@ import sys
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
+from datetime import datetime
 from pathlib import Path
 from typing import Final
 from uuid import UUID
 
-import httpx2
-
-from runlane.cli.answers import as_object, objects_in
 from runlane.cli.processes import migrate_database
 from runlane.cli.profile import FILE, Profile, read_profile, write_profile
-from runlane.db import keys, workspaces
+from runlane.cli.readiness import ApiProbe, WorkerProbe
+from runlane.db import keys, workers, workspaces
 from runlane.db.pool import Connection, Pool, open_pool
-from runlane.db.workers import WorkerStatus
-from runlane.errors import NotFound, Unauthenticated, Unavailable
+from runlane.errors import NotFound, Unauthenticated
 from runlane.settings import Settings
 from runlane.stack.processes import ProcessSpec
 from runlane.stack.supervisor import Stack
@@ -82,16 +80,25 @@ async def open_platform(options: PlatformOptions, env: Mapping[str, str]) -> Asy
         url = f"http://127.0.0.1:{stack.port('api')}"
         settings = _settings(stack.environment() | {"RUNLANE_API_URL": url})
         await migrate_database(settings)
-        profile = await _seed(options, settings)
-        await _start_processes(stack, options, profile)
-        yield Platform(stack, settings, profile)
+        seeded = await _seed(options, settings)
+        await _start_processes(stack, options, seeded)
+        yield Platform(stack, settings, seeded.profile)
 
 
-async def _start_processes(stack: Stack, options: PlatformOptions, profile: Profile) -> None:
+@dataclass(frozen=True, slots=True)
+class _Seeded:
+    """What the processes are started with."""
+
+    profile: Profile
+    last_join: datetime | None
+    """When a worker joined last, before ours was started."""
+
+
+async def _start_processes(stack: Stack, options: PlatformOptions, seeded: _Seeded) -> None:
     try:
         async with asyncio.TaskGroup() as group:
             for name in options.processes:
-                spec = _spec(name, stack.port("api"), profile)
+                spec = _spec(name, stack.port("api"), seeded)
                 group.create_task(stack.start_process(spec), name=f"start-{name}")
     except ExceptionGroup as failures:
         raise failures.exceptions[0] from None
@@ -102,7 +109,7 @@ def _settings(environment: Mapping[str, str]) -> Settings:
     return Settings.model_validate({k: v for k, v in values.items() if k in Settings.model_fields})
 
 
-async def _seed(options: PlatformOptions, settings: Settings) -> Profile:
+async def _seed(options: PlatformOptions, settings: Settings) -> _Seeded:
     """Finds or makes the workspace and its two keys, and writes them down for commands in other terminals."""
     path = options.state_dir / FILE
     known = read_profile(path) or Profile(settings.api_url, "")
@@ -110,6 +117,7 @@ async def _seed(options: PlatformOptions, settings: Settings) -> Profile:
     try:
         async with pool.acquire() as conn, conn.transaction():
             workspace_id = await _workspace(conn, options.allowed_networks)
+            last_join = await workers.last_join(conn, workspace_id)
         pepper = keys.check_pepper(settings.key_pepper.get_secret_value())
         seeder = _Seeder(pool, workspace_id, pepper)
         api_key = await seeder.key(known.api_key, "command line", [keys.ALL_SCOPES])
@@ -125,7 +133,7 @@ async def _seed(options: PlatformOptions, settings: Settings) -> Profile:
         enrolment_key=enrolment_key,
     )
     write_profile(path, profile)
-    return profile
+    return _Seeded(profile, last_join)
 
 
 async def _workspace(conn: Connection, networks: tuple[str, ...]) -> UUID:
@@ -156,40 +164,15 @@ class _Seeder:
             return (await keys.create_key(conn, new, self.pepper)).plaintext
 
 
-def _spec(name: str, port: int, profile: Profile) -> ProcessSpec:
+def _spec(name: str, port: int, seeded: _Seeded) -> ProcessSpec:
+    profile = seeded.profile
     env = {"RUNLANE_API_URL": profile.api_url, "RUNLANE_API_PORT": str(port), "PYTHONUNBUFFERED": "1"}
     ready = None
     if name == "api":
-        ready = _ApiProbe(profile).ready
+        ready = ApiProbe(profile).ready
     elif name == "scan":
-        ready = _ApiProbe(profile).has_worker
+        ready = WorkerProbe(ApiProbe(profile), seeded.last_join).ready
         env |= dict.fromkeys(_NOT_FOR_SCAN_HOSTS, "")
         env["RUNLANE_WORKER_ENROLMENT_KEY"] = profile.enrolment_key
     argv = (sys.executable, "-m", "runlane.cli", *PROCESSES[name])
     return ProcessSpec(name=name, argv=argv, env=env, ready=ready)
-
-
-@dataclass(frozen=True, slots=True)
-class _ApiProbe:
-    profile: Profile
-
-    async def ready(self) -> None:
-        """Returns when the API may be given requests."""
-        await self._get("/readyz")
-
-    async def has_worker(self) -> None:
-        """Returns when a scan worker has joined and is on line."""
-        page = await self._get("/v1/workers")
-        if not any(row["status"] == WorkerStatus.ONLINE for row in objects_in(page, "items")):
-            raise Unavailable("no scan worker is on line")
-
-    async def _get(self, path: str) -> dict[str, object]:
-        headers = {"Authorization": f"Bearer {self.profile.api_key}"}
-        async with httpx2.AsyncClient(base_url=self.profile.api_url, trust_env=False, timeout=3) as client:
-            try:
-                response = await client.get(path, headers=headers)
-            except httpx2.TransportError as error:
-                raise Unavailable(f"the API does not answer: {error}") from error
-        if not response.is_success:
-            raise Unavailable(f"{path} answers {response.status_code}")
-        return as_object(response.json())

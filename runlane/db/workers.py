@@ -12,6 +12,7 @@ import re
 import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from enum import StrEnum
 from typing import Final
 from uuid import UUID
@@ -106,6 +107,8 @@ class DispatchContext:
     category: str
 
 
+_LAST_JOIN = "SELECT max(joined_at) FROM workers WHERE workspace_id = $1"
+
 _FIND = "SELECT * FROM workers WHERE id = $1 AND deleted_at IS NULL"
 
 _FIND_WITH_DISPATCH = """
@@ -155,6 +158,12 @@ UPDATE workers SET status = 'offline', incarnation = NULL, stream_seen_at = NULL
 WHERE id = $1 AND incarnation = $2 AND status <> 'revoked'
 RETURNING *
 """
+
+
+async def last_join(conn: Connection, workspace_id: UUID) -> datetime | None:
+    """When a worker of a workspace last began a life; None if none ever did."""
+    joined_at: datetime | None = await conn.fetchval(_LAST_JOIN, workspace_id)
+    return joined_at
 
 
 async def authenticate(conn: Connection, presented: str, pepper: bytes) -> Worker:
