@@ -50,14 +50,21 @@ async def run_command_relay(settings: Settings, stop: asyncio.Event) -> None:
     """Relays commands until `stop` is set; reconnects to both servers with the caller's supervision.
 
     Raises:
-        OSError, RPCError, asyncpg.PostgresError: a server went away; the supervisor starts it again.
+        OSError, asyncpg.PostgresError: a server is away; the supervisor starts it again.
     """
-    client = await Client.connect(settings.temporal_address, namespace=settings.temporal_namespace)
+    client = await _connect(settings)
     pool = await open_pool(settings.database_system_url, size=3, name="runlane-commands")
     try:
         await _relay(pool, client, Limits(**settings.dispatch_limits), stop)
     finally:
         await pool.close()
+
+
+async def _connect(settings: Settings) -> Client:
+    try:
+        return await Client.connect(settings.temporal_address, namespace=settings.temporal_namespace)
+    except RuntimeError as error:  # all that the client says when no server answers
+        raise ConnectionError(f"Temporal does not answer: {str(error)[:200]}") from error
 
 
 async def _relay(pool: Pool, client: Client, limits: Limits, stop: asyncio.Event) -> None:

@@ -1,10 +1,12 @@
-"""The command relay on real servers: what it does when a connection of its own is lost."""
+"""The command relay on real servers: what it does when one of them is away or a connection is lost."""
 
 import asyncio
 
 import pytest
+import structlog.testing
 
 from lanes.commands import run_command_relay
+from lanes.runner import supervise
 from runlane.db.pool import Pool
 from runlane.settings import Settings
 from tests.waiting import until
@@ -31,3 +33,17 @@ async def test_relay_that_no_longer_hears_of_commands_ends_to_be_started_again(
     with pytest.raises(ConnectionResetError):
         async with asyncio.timeout(20):
             await relay
+
+
+async def test_relay_without_temporal_says_so_in_one_line_per_try(settings: Settings) -> None:
+    away = settings.model_copy(update={"temporal_address": "127.0.0.1:1"})
+    stop = asyncio.Event()
+
+    with structlog.testing.capture_logs() as lines:
+        relay = asyncio.create_task(supervise("commands", lambda event: run_command_relay(away, event), stop))
+        await until(lambda: len(lines) >= 2)
+        stop.set()
+        await relay
+
+    assert {(line["event"], line["log_level"]) for line in lines} == {("part_interrupted", "warning")}
+    assert all("exc_info" not in line and "Temporal" in line["error"] for line in lines)
