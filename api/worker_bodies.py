@@ -108,7 +108,7 @@ class MemberBody(_Body):
             complete=self.complete,
             reachable=self.reachable,
             coverage=coverage if isinstance(coverage, dict) else {},
-            argv=[clean_text(text, 1000) for text in self.argv] if self.argv else None,
+            argv=[clean_text(text) for text in self.argv] if self.argv else None,
             tool_version=self.tool_version,
         )
 

@@ -11,10 +11,12 @@ from uuid import UUID
 
 from runlane.db.guards import IN_PROGRESS
 from runlane.db.pool import Connection
-from runlane.events import scrub_text
+from runlane.events import scrub_argv, scrub_text
 from runlane.jobs import Outcome
 
 MAX_ERROR_CHARS = 2_000
+MAX_ARGUMENTS = 200
+MAX_ARGUMENT_CHARS = 4_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +122,7 @@ async def stage(conn: Connection, delivery: Delivery) -> Staged:
         [member.complete for member in members],
         [member.reachable for member in members],
         [dict(member.coverage) for member in members],
-        [list(member.argv) if member.argv else None for member in members],
+        [_argv(member.argv) for member in members],
         [member.tool_version for member in members],
     )
     taken = {row["job_id"] for row in rows}
@@ -145,6 +147,12 @@ async def _insert_result(conn: Connection, delivery: Delivery) -> UUID | None:
         return None
     result_id: UUID | None = await conn.fetchval(_RESULT, delivery.dispatch_id, *values)
     return result_id
+
+
+def _argv(argv: Sequence[str] | None) -> list[str] | None:
+    if not argv:
+        return None
+    return [argument[:MAX_ARGUMENT_CHARS] for argument in scrub_argv(argv[:MAX_ARGUMENTS])]
 
 
 def _error(text: str | None) -> str | None:

@@ -1,5 +1,6 @@
 """The contract of the event bus: catalog, payloads, policy, envelope and redaction. Pure."""
 
+from runlane.events.argv import scrub_argv
 from runlane.events.catalog import EVENT_CATALOG, EVENT_POLICY, LEAVES, Leaf, find_leaf, require_publishable
 from runlane.events.envelope import Actor, Envelope, envelope
 from runlane.events.payloads import EVENT_SCHEMA_VERSION
@@ -25,5 +26,6 @@ __all__ = [
     "is_subscribed",
     "require_publishable",
     "scrub",
+    "scrub_argv",
     "scrub_text",
 ]

@@ -5,13 +5,14 @@ A child that dies takes with it only the jobs that may have been at work; a new 
 
 import asyncio
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 import structlog
 
 from runlane.errors import Unavailable
 from runlane.jobs import Outcome
+from runlane.scan.argv import ProbeArgv
 from runlane.scan.children import Child, ChildSpec, ExitInfo, Launcher
 from runlane.scan.config import ScanLimits
 from runlane.scan.confine import Limits
@@ -61,6 +62,8 @@ class StreamBatch:
         self._loop = asyncio.get_running_loop()
         limits = JobLimits(spec.wall_s, spec.limits.job_output_bytes, spec.tool.parallelism)
         self._ledger = Ledger(spec.jobs, limits)
+        self._argv = ProbeArgv(spec.tool.name, spec.options)
+        self._jobs = {job.job_id: job for job in spec.jobs}
         self._child: Child | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._alive_at = self._loop.time()
@@ -79,8 +82,13 @@ class StreamBatch:
         return self._ledger.open_jobs()
 
     def take_finished(self) -> list[Member]:
-        """Jobs that have ended since the last call."""
-        return self._ledger.take_finished()
+        """Jobs that have ended since the last call, with what was run for them."""
+        return [self._with_argv(member) for member in self._ledger.take_finished()]
+
+    def _with_argv(self, member: Member) -> Member:
+        if member.outcome is Outcome.REJECTED:
+            return member  # no child could be started
+        return replace(member, argv=self._argv.of(self._jobs[member.job_id]))
 
     async def run(self) -> None:
         """Works the batch off."""

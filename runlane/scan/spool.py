@@ -90,7 +90,7 @@ def _header_of(member: Member, tool_version: str) -> dict[str, object]:
         "complete": member.complete,
         "reachable": member.reachable,
         "coverage": member.coverage,
-        "argv": None,
+        "argv": member.argv or None,
         "tool_version": tool_version,
     }
 

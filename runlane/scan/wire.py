@@ -90,6 +90,8 @@ class Member:
     coverage: Mapping[str, object] = field(default_factory=dict)
     records: tuple[bytes, ...] = ()
     """Records as JSON texts, in order of appearance."""
+    argv: tuple[str, ...] = ()
+    """What was run; empty if nothing was."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -65,6 +65,13 @@ async def test_batch_completes_every_job_with_its_records(launcher: Launcher) ->
     assert all(member.complete and member.reachable for member in members)
 
 
+async def test_member_says_what_was_run_for_it(launcher: Launcher) -> None:
+    (member,) = await run(launcher, spec(1, {"sleep_ms": 1}))
+
+    line = '{"job":"j0","target":{"host":"h","kind":"host"},"options":{"attempt":1,"sleep_ms":1}}'
+    assert member.argv == ("runlane.probes.noop", line)
+
+
 async def test_no_process_is_left_when_the_batch_ends(launcher: Launcher) -> None:
     batch_spec = spec(3)
 
