@@ -223,6 +223,7 @@ CREATE TABLE dispatches (
 COMMENT ON TABLE dispatches IS 'one batch activity each; its activity id is the id of the row';
 CREATE INDEX dispatches_call ON dispatches (workflow_run_id, call_number);
 CREATE INDEX dispatches_open ON dispatches (run_id) WHERE closed_at IS NULL;
+CREATE INDEX dispatches_queued ON dispatches (task_queue) WHERE closed_at IS NULL;
 """
 
 

@@ -41,6 +41,7 @@ CREATE TABLE jobs (
   failures integer NOT NULL DEFAULT 0 CHECK (failures >= 0),
   failures_before integer NOT NULL DEFAULT 0 CHECK (failures_before >= 0),
   free_attempts integer NOT NULL DEFAULT 0 CHECK (free_attempts >= 0),
+  losses smallint NOT NULL DEFAULT 0 CHECK (losses >= 0),
   retryable boolean NOT NULL DEFAULT false,
   quarantined boolean NOT NULL DEFAULT false,
   worker_id uuid,
@@ -74,12 +75,14 @@ COMMENT ON COLUMN jobs.attempt IS '0 at admit, +1 with each claim, never reset: 
 COMMENT ON COLUMN jobs.failures IS 'charged attempts: the retry budget';
 COMMENT ON COLUMN jobs.failures_before IS 'charged attempts of the job that this one re-runs';
 COMMENT ON COLUMN jobs.free_attempts IS 'attempts that ended without blame (lost, released, rejected)';
+COMMENT ON COLUMN jobs.losses IS 'attempts that ended with the loss of their worker; from two on the job is a suspect';
 CREATE INDEX jobs_dispatchable ON jobs (run_id, step_id, priority, created_at, id)
   WHERE completed_at IS NULL AND dispatch_id IS NULL;
 CREATE INDEX jobs_dispatched ON jobs (dispatch_id)
   WHERE completed_at IS NULL AND dispatch_id IS NOT NULL;
 CREATE INDEX jobs_live ON jobs (run_id, step_id) WHERE completed_at IS NULL;
 CREATE INDEX jobs_retryable ON jobs (completed_at) WHERE retryable;
+CREATE INDEX jobs_suspect ON jobs (workspace_id, toolset) WHERE completed_at IS NULL AND losses >= 2;
 
 CREATE TABLE job_results (
   id uuid NOT NULL DEFAULT uuidv7(),
@@ -117,6 +120,8 @@ CREATE TABLE job_attempts (
   is_complete boolean,
   is_reachable boolean,
   result_id uuid,
+  body_job_id uuid,
+  body_attempt integer,
   merge_failures integer NOT NULL DEFAULT 0,
   ended_at timestamptz,
   outcome text CHECK (outcome IN ('completed', 'tool_failed', 'timed_out', 'fatal', 'merge_failed', 'lost',
@@ -135,6 +140,7 @@ CREATE TABLE job_attempts (
 COMMENT ON TABLE job_attempts IS 'half-filled pages: stage and settle rewrite a row in its own page and touch no index';
 COMMENT ON COLUMN job_attempts.claim_key IS 'identity of the claiming activity task: the same key gets the same answer';
 COMMENT ON COLUMN job_attempts.observed_at IS 'the moment that the result speaks of: when the claim was made';
+COMMENT ON COLUMN job_attempts.body_job_id IS 'whose lines of the result are meant, when they are not its own: a kept result is merged anew';
 CREATE INDEX job_attempts_dispatch ON job_attempts (dispatch_id);
 CREATE INDEX job_attempts_result ON job_attempts (result_id) WHERE result_id IS NOT NULL;
 

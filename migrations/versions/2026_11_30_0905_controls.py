@@ -24,13 +24,45 @@ CREATE INDEX pauses_active ON pauses (workspace_id) WHERE lifted_at IS NULL;
 
 CREATE TABLE limits (
   id uuid PRIMARY KEY DEFAULT uuidv7(),
-  workspace_id uuid NOT NULL REFERENCES workspaces ON DELETE CASCADE,
+  workspace_id uuid REFERENCES workspaces ON DELETE CASCADE,
   toolset text,
   max_in_progress integer CHECK (max_in_progress > 0),
   per_minute integer CHECK (per_minute > 0),
   created_at timestamptz NOT NULL DEFAULT clock_timestamp(),
-  UNIQUE NULLS NOT DISTINCT (workspace_id, toolset)
+  UNIQUE NULLS NOT DISTINCT (workspace_id, toolset),
+  CHECK (workspace_id IS NOT NULL OR toolset IS NOT NULL),
+  CHECK (max_in_progress IS NOT NULL OR per_minute IS NOT NULL)
 );
+COMMENT ON TABLE limits IS 'of a workspace, of a tool set in it, or (no workspace) of a tool set everywhere';
+
+CREATE TABLE limit_claims (
+  limit_id uuid NOT NULL REFERENCES limits ON DELETE CASCADE,
+  workspace_id uuid NOT NULL REFERENCES workspaces ON DELETE CASCADE,
+  job_id uuid NOT NULL,
+  attempt integer NOT NULL,
+  claimed_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+  PRIMARY KEY (limit_id, job_id, attempt)
+);
+COMMENT ON TABLE limit_claims IS 'claims that count against a limit; written and pruned under the lock of its row';
+
+CREATE TABLE worker_losses (
+  id uuid PRIMARY KEY DEFAULT uuidv7(),
+  worker_id uuid NOT NULL REFERENCES workers ON DELETE CASCADE,
+  live integer NOT NULL,
+  lost_at timestamptz NOT NULL DEFAULT clock_timestamp()
+);
+COMMENT ON COLUMN worker_losses.live IS 'workers of its class alive at that moment, this one included';
+CREATE INDEX worker_losses_time ON worker_losses (lost_at);
+
+CREATE TABLE outages (
+  id uuid PRIMARY KEY DEFAULT uuidv7(),
+  server text NOT NULL CHECK (server IN ('postgresql', 'temporal')),
+  began_at timestamptz NOT NULL,
+  ended_at timestamptz,
+  CHECK (began_at <= ended_at)
+);
+COMMENT ON TABLE outages IS 'when a server was away: what was lost around then is nobody''s fault';
+CREATE INDEX outages_open ON outages (server) WHERE ended_at IS NULL;
 
 CREATE TABLE exclusions (
   id uuid PRIMARY KEY DEFAULT uuidv7(),

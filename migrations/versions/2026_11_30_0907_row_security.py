@@ -17,10 +17,10 @@ TENANT_TABLES = (
     "asset_services", "urls", "technologies", "vulnerabilities", "tool_profiles", "projects",
     "project_scopes", "schedules", "schedule_fires", "job_histories", "run_targets", "run_steps",
     "run_needs", "run_shards", "dispatches", "jobs", "job_results", "job_attempts", "job_error_logs",
-    "port_observations", "http_responses", "url_observations", "screenshots", "limits", "exclusions",
+    "port_observations", "http_responses", "url_observations", "screenshots", "limit_claims", "exclusions",
     "blackout_windows", "commands", "outbox", "audit_events", "pauses",
 )  # fmt: skip
-SHARED_TABLES = ("tools", "connectors", "workflow_definitions")
+SHARED_TABLES = ("tools", "connectors", "workflow_definitions", "limits")
 APPEND_ONLY = ("audit_events",)
 
 CURRENT = "nullif(current_setting('runlane.workspace', true), '')::uuid"
