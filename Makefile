@@ -2,7 +2,7 @@
 #   make test ARGS="-k stack"
 ARGS ?=
 
-.PHONY: demo test check bench up down doctor setup lock record-histories
+.PHONY: demo test check bench chaos up down doctor setup lock record-histories
 
-demo test check bench up down doctor setup lock record-histories:
+demo test check bench chaos up down doctor setup lock record-histories:
 	@./dev $@ $(ARGS)

@@ -1,0 +1,27 @@
+"""A short storm of random kills under load; `make chaos` makes longer ones, from new seeds."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.chaos.plan import plan
+from tests.chaos.storm import SETTINGS, Storm
+from tests.e2e.installation import open_installation
+
+pytestmark = pytest.mark.e2e
+
+SEED = 2_026
+BLOWS = 30
+
+
+def test_seed_gives_the_same_storm_again() -> None:
+    assert plan(7, 50) == plan(7, 50) != plan(8, 50)
+
+
+async def test_thirty_random_kills_under_load_lose_double_and_corrupt_nothing(tmp_path: Path) -> None:
+    async with open_installation(tmp_path / "state", SETTINGS) as installation:
+        outcome = await Storm(installation, plan(SEED, BLOWS, gap_s=1.5)).run()
+
+    assert outcome.faults == []
+    assert outcome.checks > 0
+    assert sum(outcome.blows.values()) >= BLOWS - 2  # one may find its process between two lives
