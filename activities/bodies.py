@@ -80,7 +80,7 @@ def _read(body: bytes, attempts: Sequence[Attempt]) -> Mapping[UUID, Found]:
     if body.count(b",") > MAX_VALUES:
         raise ValueError(f"more than {MAX_VALUES} values")
     lines = dict(_line(line) for line in body.splitlines() if line.strip())
-    return {each.job_id: _found(each, lines.get((each.job_id, each.attempt), [])) for each in attempts}
+    return {each.job_id: _found(each, lines.get(each.body_of, [])) for each in attempts}
 
 
 def _line(line: bytes) -> tuple[tuple[UUID, int], list[object]]:

@@ -19,13 +19,13 @@ from temporalio import activity
 from activities.bodies import NOTHING, Found, fitting, read_bodies
 from activities.failures import translated
 from activities.verdicts import events_of
-from runlane.db import inventory, outbox, settle
+from runlane.db import inventory, losses, outbox, settle
 from runlane.db.inventory import Merged, MergeJob
 from runlane.db.pool import Connection, Pool
 from runlane.db.settle import Attempt, Decision, Ending
 from runlane.errors import Unavailable
 from runlane.events import Envelope
-from runlane.jobs import Outcome
+from runlane.jobs import MAX_LOSSES, Outcome
 from runlane.storage import Storage
 from runlane.tools import Category, Parsed
 
@@ -143,6 +143,10 @@ def _delay_s(failed: Sequence[Attempt]) -> float:
     return max((RETRY_MERGE_S * 2**attempt.merge_failures for attempt in failed), default=0.0)
 
 
+def _outcome_of(attempt: Attempt, endings: Mapping[UUID, Ending]) -> Outcome:
+    return settle.unstaged_outcome(endings[attempt.dispatch_id])
+
+
 class _Merge:
     """One settle transaction: merges records category by category and decides each attempt."""
 
@@ -154,6 +158,8 @@ class _Merge:
         self.failed: list[Attempt] = []
 
     async def decide_all(self, attempts: Sequence[Attempt], endings: Mapping[UUID, Ending]) -> list[Decision]:
+        lost = [a for a in attempts if a.staged is None and _outcome_of(a, endings) is Outcome.LOST]
+        lives = await self._lives_lost(lost, endings)
         decisions: list[Decision] = []
         to_merge: dict[Category, list[Attempt]] = defaultdict(list)
         for attempt in attempts:
@@ -163,12 +169,22 @@ class _Merge:
                 decision = settle.decide(attempt, attempt.staged, attempt.error or attempt.staged)
                 decisions.append(self._with_partial(decision))
             else:
-                outcome = settle.unstaged_outcome(endings[attempt.dispatch_id])
-                decisions.append(settle.decide(attempt, outcome))
+                outcome = _outcome_of(attempt, endings)
+                lost_in = lives.get(attempt.job_id, 0)
+                decisions.append(settle.decide(attempt, outcome, lives_lost=lost_in))
         await inventory.lock_subjects(self._conn, to_merge)
         for category, members in sorted(to_merge.items()):
             decisions += await self._merge_category(category, members)
         return decisions
+
+    async def _lives_lost(
+        self, lost: Sequence[Attempt], endings: Mapping[UUID, Ending]
+    ) -> Mapping[UUID, int]:
+        gone = [attempt.worker_id for attempt in lost if endings[attempt.dispatch_id] is Ending.LOST]
+        await losses.note_losses(self._conn, gone)
+        return await losses.lives_lost(
+            self._conn, [attempt.job_id for attempt in lost if attempt.losses + 1 >= MAX_LOSSES]
+        )
 
     def _with_partial(self, decision: Decision) -> Decision:
         return replace(decision, partial=self._of(decision.attempt).partial)

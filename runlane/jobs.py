@@ -174,11 +174,17 @@ class Outcome(StrEnum):
 MAX_FAILURES: Final = 4
 """Retry budget: charged attempts until a job fails. Source: Job registry, When something goes wrong."""
 
+MAX_LOSSES: Final = 3
+"""Lives of workers that a job may have seen the end of, outside of any outage, until it is quarantined."""
+
 MAX_FREE_ATTEMPTS: Final = 20
 """Attempts that nobody is to blame for (lost, released, rejected) until a job fails as infrastructure."""
 
 CLAIM_CAP: Final = 100
 """Jobs that one claim may take, whatever the worker advertises. Source: Job registry, Claiming."""
+
+QUARANTINED: Final = "quarantined"
+"""Reason of a job that failed because it seems to end the workers that have it."""
 
 CHARGED: Final = frozenset({Outcome.TOOL_FAILED, Outcome.TIMED_OUT, Outcome.MERGE_FAILED})
 """Outcomes that spend the budget."""
@@ -220,7 +226,7 @@ class Verdict:
     delay: timedelta = timedelta(0)
     """How long a job that goes back to pending waits (`due_at`)."""
     reason: str = ""
-    """Why a job failed: `fatal`, `budget`, `infrastructure`, `merge`; empty otherwise."""
+    """Why a job failed: `fatal`, `budget`, `infrastructure`, `quarantined`, `merge`; empty otherwise."""
     retryable: bool = False
     """Whether the stuck sweep may re-run a failed job: only a failed merge."""
 
@@ -241,10 +247,13 @@ def release_delay(free_attempts: int) -> timedelta:
     return timedelta(seconds=min(2.0 ** (free_attempts - 2), _RELEASE_CAP_S))
 
 
-def judge(outcome: Outcome, *, failures: int, free_attempts: int, jitter: float = 0.0) -> Verdict:
+def judge(
+    outcome: Outcome, *, failures: int, free_attempts: int, lives_lost: int = 0, jitter: float = 0.0
+) -> Verdict:
     """Decides what happens to a job whose attempt ended.
 
-    `failures` and `free_attempts` count the attempts before this one.
+    `failures` and `free_attempts` count the attempts before this one. `lives_lost` counts the lives of
+    workers that ended while they had the job, this one included, outside of any outage.
     """
     if outcome is Outcome.COMPLETED:
         return Verdict(JobVerb.COMPLETE, charged=False)
@@ -257,6 +266,8 @@ def judge(outcome: Outcome, *, failures: int, free_attempts: int, jitter: float 
             return Verdict(JobVerb.FAIL, charged=True, reason="budget")
         return Verdict(JobVerb.RETRY, charged=True, delay=retry_delay(failures + 1, jitter))
     if outcome in FREE:
+        if outcome is Outcome.LOST and lives_lost >= MAX_LOSSES:
+            return Verdict(JobVerb.FAIL, charged=False, reason=QUARANTINED)
         if free_attempts + 1 >= MAX_FREE_ATTEMPTS:
             return Verdict(JobVerb.FAIL, charged=False, reason="infrastructure")
         return Verdict(JobVerb.RELEASE, charged=False, delay=release_delay(free_attempts + 1))

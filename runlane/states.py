@@ -3,7 +3,17 @@
 from enum import StrEnum
 from typing import TypeVar
 
-from runlane.jobs import JOBS, MAX_FAILURES, MAX_FREE_ATTEMPTS, RUNS, STEPS, Machine, Outcome, judge
+from runlane.jobs import (
+    JOBS,
+    MAX_FAILURES,
+    MAX_FREE_ATTEMPTS,
+    MAX_LOSSES,
+    RUNS,
+    STEPS,
+    Machine,
+    Outcome,
+    judge,
+)
 
 StatusT = TypeVar("StatusT", bound=StrEnum)
 VerbT = TypeVar("VerbT", bound=StrEnum)
@@ -53,6 +63,7 @@ def _outcomes() -> str:
         "## What an attempt's outcome leads to",
         "",
         f"The budget is {MAX_FAILURES} charged attempts; {MAX_FREE_ATTEMPTS} attempts may end without blame.",
+        f"A job that was lost in {MAX_LOSSES} lives of workers, outside of any outage, fails as quarantined.",
         "",
         "| outcome | charged | at first | at the limit |",
         "|-|-|-|-|",

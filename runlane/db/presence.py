@@ -8,15 +8,22 @@ is gone too. The end of a replica alone is never a worker's disconnect.
 from collections.abc import Sequence
 from uuid import UUID
 
+from runlane import names
+from runlane.db.losses import note_losses
 from runlane.db.pool import Connection
 from runlane.db.workers import time_out
 
-_OPEN_STREAM = """
-UPDATE workers
-SET stream_seen_at = clock_timestamp(), beat_at = clock_timestamp(), stream_replica = $3,
-    status = CASE WHEN status = 'offline' THEN 'online' ELSE status END
-WHERE id = $1 AND incarnation = $2 AND status <> 'revoked' AND deleted_at IS NULL
-RETURNING id
+_TELL_GATEWAYS = f"SELECT id, pg_notify('{names.WORKERS_CHANNEL}', id::text) FROM changed"
+
+_OPEN_STREAM = f"""
+WITH changed AS (
+  UPDATE workers
+  SET stream_seen_at = clock_timestamp(), beat_at = clock_timestamp(), stream_replica = $3,
+      status = CASE WHEN status = 'offline' THEN 'online' ELSE status END
+  WHERE id = $1 AND incarnation = $2 AND status <> 'revoked' AND deleted_at IS NULL
+  RETURNING id
+)
+{_TELL_GATEWAYS}
 """
 
 _TOUCH_STREAMS = """
@@ -28,9 +35,13 @@ WHERE w.id = s.worker_id AND w.incarnation = s.incarnation AND w.status <> 'revo
 RETURNING w.id
 """
 
-_CLOSE_STREAM = """
-UPDATE workers SET stream_seen_at = NULL
-WHERE id = $1 AND incarnation = $2 AND stream_replica = $3
+_CLOSE_STREAM = f"""
+WITH changed AS (
+  UPDATE workers SET stream_seen_at = NULL
+  WHERE id = $1 AND incarnation = $2 AND stream_replica = $3
+  RETURNING id
+)
+{_TELL_GATEWAYS}
 """
 
 _DISCONNECT = """
@@ -71,6 +82,7 @@ async def disconnect_if_gone(conn: Connection, worker_id: UUID, incarnation: UUI
     row = await conn.fetchrow(_DISCONNECT, worker_id, incarnation)
     if row is None:
         return False
+    await note_losses(conn, [worker_id])
     await time_out(conn, row)
     return True
 
@@ -78,6 +90,7 @@ async def disconnect_if_gone(conn: Connection, worker_id: UUID, incarnation: UUI
 async def disconnect_silent(conn: Connection, silent_s: float) -> list[UUID]:
     """Takes workers off line whose stream nobody has seen for `silent_s`: their replica died with them."""
     rows = await conn.fetch(_SILENT, silent_s)
+    await note_losses(conn, [row["id"] for row in rows])
     for row in rows:
         await time_out(conn, row)
     return [row["id"] for row in rows]

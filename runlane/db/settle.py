@@ -20,12 +20,29 @@ from uuid import UUID
 from runlane.db.guards import IN_PROGRESS, PENDING, job_may
 from runlane.db.pool import Connection, Record
 from runlane.events import scrub_text
-from runlane.jobs import FREE, JOBS, UNCLAIMED_DELAY, JobStatus, JobVerb, Outcome, Verdict, judge
+from runlane.jobs import (
+    FREE,
+    JOBS,
+    MAX_FREE_ATTEMPTS,
+    MAX_LOSSES,
+    QUARANTINED,
+    UNCLAIMED_DELAY,
+    JobStatus,
+    JobVerb,
+    Outcome,
+    Verdict,
+    judge,
+)
 
 MAX_MERGE_FAILURES: Final = 3
 """Merges of one staged result until the job fails. Source: Job registry, Results (three attempts)."""
 
 MAX_PARTIAL_CHARS: Final = 16_384
+
+_LOST_WITH_WORKERS: Final = (
+    f"{MAX_LOSSES} lives of workers ended while they had this job, and no outage explains it"
+)
+_NOBODYS_FAULT: Final = f"{MAX_FREE_ATTEMPTS} attempts ended without the tool's fault"
 
 
 class Ending(StrEnum):
@@ -55,7 +72,10 @@ class Attempt:
     worker_id: UUID
     observed_at: datetime
     failures: int
+    failures_before: int
+    """Charged attempts of the job that this one re-runs; they count against the same budget."""
     free_attempts: int
+    losses: int
     merge_failures: int
     staged: Outcome | None
     error: str | None
@@ -63,6 +83,8 @@ class Attempt:
     is_reachable: bool
     coverage: Mapping[str, object]
     result_id: UUID | None
+    body_of: tuple[UUID, int]
+    """Job and attempt that the lines of the result name: its own, unless a kept result is merged anew."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,9 +112,9 @@ class Decision:
 
 _ATTEMPTS = f"""
 SELECT j.id AS job_id, j.attempt, j.workspace_id, j.run_id, j.step_id, j.tool_id, j.category, j.target_id,
-       j.asset_id, j.service_id, j.dispatch_id, j.worker_id, j.failures, j.free_attempts,
-       a.observed_at, a.merge_failures, a.staged_outcome, a.staged_error, a.is_complete, a.is_reachable,
-       a.coverage, a.result_id
+       j.asset_id, j.service_id, j.dispatch_id, j.worker_id, j.failures, j.failures_before, j.free_attempts,
+       j.losses, a.observed_at, a.merge_failures, a.staged_outcome, a.staged_error, a.is_complete,
+       a.is_reachable, a.coverage, a.result_id, a.body_job_id, a.body_attempt
 FROM jobs j
 JOIN job_attempts a ON a.job_id = j.id AND a.attempt = j.attempt
 WHERE j.dispatch_id = ANY($1::uuid[]) AND j.completed_at IS NULL AND j.status = {IN_PROGRESS}
@@ -123,13 +145,15 @@ SET status = v.status,
     due_at = CASE WHEN v.status = {PENDING} THEN clock_timestamp() + v.delay ELSE jobs.due_at END,
     failures = jobs.failures + v.charged::int,
     free_attempts = jobs.free_attempts + v.free::int,
-    alone = jobs.alone OR v.alone,
+    losses = jobs.losses + v.lost::int,
+    alone = jobs.alone OR v.lost,
+    quarantined = v.reason = '{QUARANTINED}',
     retryable = v.retryable,
     reason = nullif(v.reason, ''),
     result_ref = v.result_ref
 FROM unnest($1::uuid[], $2::int[], $3::text[], $4::interval[], $5::bool[], $6::bool[], $7::bool[], $8::bool[],
             $9::text[], $10::uuid[])
-  AS v (id, attempt, status, delay, charged, free, alone, retryable, reason, result_ref)
+  AS v (id, attempt, status, delay, charged, free, lost, retryable, reason, result_ref)
 WHERE jobs.id = v.id AND jobs.attempt = v.attempt AND {job_may(JobVerb.COMPLETE)}
 """
 
@@ -208,14 +232,17 @@ async def lock(conn: Connection, attempts: Sequence[Attempt]) -> list[Attempt]:
     return [a for a in attempts if locked.get(a.job_id) is (a.staged is not None)]
 
 
-def decide(attempt: Attempt, outcome: Outcome, error: str | None = None) -> Decision:
-    """The decision on an attempt with this outcome, jitter drawn here."""
+def decide(attempt: Attempt, outcome: Outcome, error: str | None = None, *, lives_lost: int = 0) -> Decision:
+    """The decision on an attempt with this outcome, jitter drawn here. A job that fails always says why."""
     verdict = judge(
         outcome,
-        failures=attempt.failures,
+        failures=attempt.failures + attempt.failures_before,
         free_attempts=attempt.free_attempts,
+        lives_lost=lives_lost,
         jitter=random.uniform(-1, 1),  # noqa: S311  # spreads retries, guards nothing
     )
+    if verdict.verb is JobVerb.FAIL and error is None:
+        error = _LOST_WITH_WORKERS if verdict.reason == QUARANTINED else _NOBODYS_FAULT
     return Decision(attempt, outcome, verdict, error)
 
 
@@ -323,7 +350,9 @@ def _attempt(row: Record) -> Attempt:
         worker_id=row["worker_id"],
         observed_at=row["observed_at"],
         failures=row["failures"],
+        failures_before=row["failures_before"],
         free_attempts=row["free_attempts"],
+        losses=row["losses"],
         merge_failures=row["merge_failures"],
         staged=Outcome(staged) if staged else None,
         error=row["staged_error"],
@@ -331,4 +360,5 @@ def _attempt(row: Record) -> Attempt:
         is_reachable=bool(row["is_reachable"]),
         coverage=row["coverage"] or {},
         result_id=row["result_id"],
+        body_of=(row["body_job_id"] or row["job_id"], row["body_attempt"] or row["attempt"]),
     )
