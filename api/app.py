@@ -9,7 +9,7 @@ from fastapi import APIRouter, FastAPI
 from api import problems
 from api.middleware import BodyLimit, RequestId
 from api.resources import open_resources
-from api.routes import health, inventory, jobs, runs, targets, worker, workers
+from api.routes import health, inventory, jobs, runs, targets, views, worker, workers
 from runlane.errors import Forbidden, Invalid, Unauthenticated, Unavailable
 from runlane.settings import Settings
 
@@ -39,7 +39,7 @@ def _v1() -> APIRouter:
     always = problems.problems(Unauthenticated, Forbidden, Invalid, Unavailable)
     router = APIRouter(prefix="/v1", responses=always)
     # routes are tried in order: what every batch calls comes first
-    for resource in (worker, targets, runs, jobs, inventory, workers):
+    for resource in (worker, targets, runs, jobs, views, inventory, workers):
         router.include_router(resource.router)
     return router
 

@@ -15,6 +15,7 @@ from runlane.db.guards import LIVE_JOB, PENDING
 from runlane.db.pool import Connection, Record
 from runlane.definitions import limits_of
 from runlane.runs import BATCHES_PER_SLOT, batch_size
+from runlane.waiting import no_worker
 
 PAUSED_LOOK_S: Final = 60.0
 """A paused step is looked at again after this, should the nudge of the resume be lost."""
@@ -178,7 +179,7 @@ async def next_batches(conn: Connection, call: NextBatches) -> Batches:
         work = await taker.rest(taken, wanted)
         steps.append(work)
         if work.is_live and not taken.has_worker:
-            blocked.add(f"no live worker for the tool set {step['toolset']}")
+            blocked.add(no_worker(step["toolset"]))
     reason = "; ".join(sorted(blocked)) or None
     if reason != known:
         await conn.execute(_BLOCK, call.run_id, reason)

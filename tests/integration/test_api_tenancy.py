@@ -138,6 +138,8 @@ async def test_no_route_is_left_out_of_these_tests(world: ApiWorld) -> None:
     covered = {*LISTS, "/v1/targets/{target_id}", "/v1/jobs/{job_id}", "/healthz", "/readyz"}
     covered |= {f"/v1/runs/{{run_id}}{tail}" for tail in ("", "/cancel", "/resume")}
 
+    covered |= {"/v1/jobs/{job_id}/why", "/v1/runs/{run_id}/why"}  # see the tests of waits
+
     assert _paths(world.app) == covered
 
 

@@ -1,0 +1,144 @@
+"""Why a job is pending: the answer follows the rows from one reason to the next."""
+
+from collections.abc import AsyncIterator
+from uuid import UUID, uuid4
+
+import pytest
+import pytest_asyncio
+
+from runlane import names
+from runlane.db.pool import Pool
+from runlane.settings import Settings
+from tests.integration.api_world import ApiWorld, Caller, assert_problem, open_api
+from tests.integration.dispatched_run import Shape, dispatched_run
+
+pytestmark = [pytest.mark.integration, pytest.mark.breaks_invariants]  # rows are changed without their events
+
+WORKER = """
+INSERT INTO workers (scope, workspace_id, name, token_digest, incarnation, status, toolsets, slots)
+VALUES ('workspace', $1, 'edge', $2, uuidv7(), $3, '{probe}', '{"probe": 4}')
+ON CONFLICT DO NOTHING
+"""
+
+
+@pytest_asyncio.fixture
+async def world(settings: Settings, pool: Pool) -> AsyncIterator[ApiWorld]:
+    away = settings.model_copy(update={"temporal_address": "127.0.0.1:1"})
+    async with open_api(away, pool) as opened:
+        yield opened
+
+
+@pytest_asyncio.fixture
+async def caller(world: ApiWorld) -> AsyncIterator[Caller]:
+    async with world.caller("ours") as opened:
+        yield opened
+
+
+async def _why(caller: Caller, job_id: object) -> tuple[str | None, str]:
+    answer = await caller.http.get(f"/v1/jobs/{job_id}/why")
+    assert answer.status_code == 200, answer.text
+    found = answer.json()
+    explanation = found["explanation"]
+    return (explanation["reason"] if explanation else None), found["text"]
+
+
+async def test_reason_of_a_pending_job_follows_its_rows(world: ApiWorld, caller: Caller, pool: Pool) -> None:
+    workspace_id = caller.workspace_id
+    run = await dispatched_run(pool, workspace_id, Shape(batches=1, jobs_each=2))
+    job_id = await pool.fetchval("SELECT id FROM jobs ORDER BY created_at, id LIMIT 1")
+    last_id = await pool.fetchval("SELECT id FROM jobs ORDER BY created_at DESC, id DESC LIMIT 1")
+    queue = names.scan_queue(workspace_id, "probe")
+
+    reason, text = await _why(caller, job_id)
+    assert (reason, text) == ("no_worker", "no live worker for the tool set probe")
+
+    await pool.execute(WORKER, workspace_id, b"d" * 32, "draining")
+    assert (await _why(caller, job_id))[1] == "no live worker for the tool set probe (1 draining)"
+
+    await pool.execute("UPDATE workers SET status = 'online'")
+    reason, text = await _why(caller, job_id)
+    assert reason == "queued"
+    assert text.startswith(f"dispatched; waits on {queue} since ")
+
+    await pool.execute("UPDATE jobs SET dispatch_id = NULL")
+    assert await _why(caller, last_id) == ("in_line", "in line: 1 jobs of its step come before it")
+
+    await pool.execute("UPDATE jobs SET due_at = clock_timestamp() + interval '1 hour', failures = 2")
+    reason, text = await _why(caller, job_id)
+    assert reason == "back_off"
+    assert text.endswith("after failure 2 of 4")
+
+    await pool.execute("UPDATE jobs SET target_id = NULL")
+    assert (await _why(caller, job_id))[0] == "target_gone"
+
+    for scope, of_workspace, of_run, expected in (
+        ("run", workspace_id, run.run_id, "run_paused"),
+        ("workspace", workspace_id, None, "workspace_paused"),
+        ("platform", None, None, "maintenance"),
+    ):
+        await pool.execute(
+            """INSERT INTO pauses (scope, workspace_id, run_id, reason, created_by)
+               VALUES ($1, $2, $3, 'upgrade', 'ana')""",
+            scope,
+            of_workspace,
+            of_run,
+        )
+        reason, text = await _why(caller, job_id)
+        assert reason == expected
+        assert "by ana" in text
+        assert text.endswith(": upgrade")
+
+
+async def test_job_that_does_not_wait_says_what_became_of_it(
+    world: ApiWorld, caller: Caller, pool: Pool
+) -> None:
+    await dispatched_run(pool, caller.workspace_id)
+    await pool.execute(WORKER, caller.workspace_id, b"d" * 32, "online")
+    job_id = await pool.fetchval(
+        """UPDATE jobs SET status = 'in_progress', attempt = 1, picked_at = clock_timestamp(),
+                           worker_id = (SELECT id FROM workers) RETURNING id"""
+    )
+
+    reason, text = await _why(caller, job_id)
+    assert reason is None
+    assert text.startswith("in progress on edge since ")
+
+    await pool.execute(
+        "UPDATE jobs SET status = 'failed', completed_at = clock_timestamp(), reason = 'budget'"
+    )
+    assert (await _why(caller, job_id))[1].endswith("UTC: budget")
+
+
+async def test_run_groups_its_jobs_by_what_they_wait_for(world: ApiWorld, caller: Caller, pool: Pool) -> None:
+    target = await world.add_target(caller)
+    run_id = await world.start_run(caller, target)
+    accepted = (await caller.http.get(f"/v1/runs/{run_id}/why")).json()
+    await pool.execute("UPDATE job_histories SET status = 'running', started_at = clock_timestamp()")
+
+    found = (await caller.http.get(f"/v1/runs/{run_id}/why")).json()
+    one = (await caller.http.get(f"/v1/runs/{run_id}/why", params={"step": "ports"})).json()
+
+    assert accepted["steps"][0]["groups"][0]["explanation"]["reason"] == "run_not_started"
+    told = {
+        step["step_id"]: [(group["jobs"], group["explanation"]["reason"]) for group in step["groups"]]
+        for step in found["steps"]
+    }
+    assert told == {
+        "subdomains": [(1, "no_worker")],
+        **{step: [(0, "upstream")] for step in ("ports", "http", "urls", "findings")},
+    }
+    assert [step["groups"][0]["explanation"]["text"] for step in one["steps"]] == ["waits for subdomains"]
+
+
+async def test_job_and_run_of_others_are_404(world: ApiWorld, caller: Caller) -> None:
+    run_id = await world.start_run(caller, await world.add_target(caller))
+    job_id = (await caller.http.get("/v1/jobs")).json()["items"][0]["id"]
+
+    async with world.caller("theirs") as other:
+        for path, code in (
+            (f"/v1/jobs/{job_id}/why", "job.not_found"),
+            (f"/v1/runs/{run_id}/why", "run.not_found"),
+            (f"/v1/jobs/{uuid4()}/why", "job.not_found"),
+        ):
+            assert_problem(await other.http.get(path), 404, code)
+    assert UUID(run_id)
