@@ -104,6 +104,13 @@ COMMENT ON COLUMN workers.stream_seen_at IS 'last sign on the control stream; NU
 COMMENT ON COLUMN workers.deleted_at IS 'soft delete: attempts keep referring to the row';
 CREATE INDEX workers_live ON workers (workspace_id) WHERE status IN ('online', 'draining');
 
+CREATE TABLE api_replicas (
+  replica text PRIMARY KEY,
+  steady_since timestamptz NOT NULL,
+  seen_at timestamptz NOT NULL DEFAULT clock_timestamp()
+);
+COMMENT ON TABLE api_replicas IS 'who confirms control streams: while nobody does, the silence of a worker says nothing';
+
 CREATE TABLE secrets (
   id uuid PRIMARY KEY DEFAULT uuidv7(),
   workspace_id uuid NOT NULL REFERENCES workspaces ON DELETE CASCADE,

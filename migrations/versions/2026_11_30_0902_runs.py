@@ -123,6 +123,7 @@ CREATE TABLE job_histories (
   created_at timestamptz NOT NULL DEFAULT clock_timestamp(),
   started_at timestamptz,
   closed_at timestamptz,
+  jobs_pruned_at timestamptz,
   UNIQUE (workspace_id, id),
   CHECK ((status IN ('completed', 'failed', 'cancelled')) = (closed_at IS NOT NULL)),
   FOREIGN KEY (workspace_id, definition_id) REFERENCES workflow_definitions (workspace_id, id)
@@ -137,6 +138,7 @@ CREATE TABLE job_histories (
 COMMENT ON COLUMN job_histories.definition IS 'frozen at start: later edits of the definition change nothing';
 COMMENT ON COLUMN job_histories.nudged_at IS 'set by the transaction that asks the workflow to look; cleared by its read';
 COMMENT ON COLUMN job_histories.owner IS 'Temporal run id of the workflow that adopted it last: an older one takes no rows';
+COMMENT ON COLUMN job_histories.jobs_pruned_at IS 'its last job was pruned: it has left the list, its page opens';
 CREATE INDEX job_histories_list ON job_histories (workspace_id, created_at DESC, id DESC);
 CREATE INDEX job_histories_open ON job_histories (created_at) WHERE closed_at IS NULL;
 

@@ -23,6 +23,8 @@ TENANT_TABLES = (
 SHARED_TABLES = ("tools", "connectors", "workflow_definitions", "limits")
 APPEND_ONLY = ("audit_events",)
 
+ARCHIVER = "runlane_drop_archived_audit(bigint, bigint, integer, text, bytea)"
+
 CURRENT = "nullif(current_setting('runlane.workspace', true), '')::uuid"
 
 
@@ -46,15 +48,22 @@ def upgrade() -> None:
         + ", ".join((*TENANT_TABLES, *SHARED_TABLES))
         + " TO runlane_api",
         "GRANT SELECT ON workspaces, bus_state TO runlane_api",
-        "REVOKE UPDATE ON audit_events FROM runlane_api, runlane_system",
-        "REVOKE INSERT, DELETE ON audit_events FROM runlane_api",
+        "REVOKE UPDATE, DELETE ON audit_events FROM runlane_api, runlane_system",
+        "REVOKE INSERT ON audit_events FROM runlane_api",
+        "REVOKE INSERT, UPDATE, DELETE ON audit_archives FROM runlane_system",
         "REVOKE UPDATE, DELETE ON outbox FROM runlane_api",
         "REVOKE ALL ON FUNCTION runlane_ensure_outbox_partitions(integer) FROM PUBLIC",
         "GRANT EXECUTE ON FUNCTION runlane_ensure_outbox_partitions(integer) TO runlane_system",
+        "REVOKE ALL ON FUNCTION runlane_drop_outbox_partition(text) FROM PUBLIC",
+        "GRANT EXECUTE ON FUNCTION runlane_drop_outbox_partition(text) TO runlane_system",
+        f"REVOKE ALL ON FUNCTION {ARCHIVER} FROM PUBLIC",
+        f"GRANT EXECUTE ON FUNCTION {ARCHIVER} TO runlane_system",
     ]
     execute(";\n".join(statements) + ";")
     for table in TENANT_TABLES:
         execute(_secure(table, own, own))
     for table in SHARED_TABLES:
         execute(_secure(table, f"workspace_id IS NULL OR {own}", own))
+    # row security binds the owner, too; its function deletes what is archived, and a trigger guards the rest
+    execute("CREATE POLICY archive ON audit_events TO CURRENT_USER USING (true)")
     execute(_secure("workspaces", f"id = {CURRENT}", f"id = {CURRENT}"))

@@ -174,6 +174,7 @@ INVARIANTS: Final = (
         "the numbers of the bus have no hole and none is given twice",
         """
         SELECT min(bus_seq) || '..' || max(bus_seq) AS offender FROM outbox
+        WHERE bus_seq > (SELECT pruned_seq FROM bus_state)
         HAVING max(bus_seq) - min(bus_seq) + 1 <> count(bus_seq) OR count(DISTINCT bus_seq) <> count(bus_seq)
         """,
     ),

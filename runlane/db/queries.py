@@ -123,8 +123,10 @@ class JobFilter:
 async def list_runs(
     conn: AsyncConnection, workspace_id: UUID, status: Sequence[RunStatus], page: PageRequest
 ) -> Page:
-    """Runs of a workspace. Index: `job_histories (workspace_id, id)`."""
-    statement = select(*_RUN_COLUMNS).where(job_histories.c.workspace_id == workspace_id)
+    """Runs of a workspace but those whose jobs are all pruned. Index: `job_histories (workspace_id, id)`."""
+    statement = select(*_RUN_COLUMNS).where(
+        job_histories.c.workspace_id == workspace_id, job_histories.c.jobs_pruned_at.is_(None)
+    )
     if status:
         statement = statement.where(job_histories.c.status.in_(status))
     return await fetch_page(conn, statement, RUN_ORDERS, page)

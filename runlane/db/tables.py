@@ -219,6 +219,7 @@ job_histories = Table(
     _time("created_at"),
     _time("started_at", null=True),
     _time("closed_at", null=True),
+    _time("jobs_pruned_at", null=True),
 )
 
 run_targets = Table("run_targets", metadata, _id("workspace_id"), _id("run_id"), _id("target_id"))

@@ -83,7 +83,10 @@ BREACHES = {
     "I7.all_published": "UPDATE bus_state SET published_seq = 9",
     "I7.stream_is_the_outbox": "UPDATE outbox SET bus_seq = bus_seq + 1",
     "I8.lanes_are_done": "UPDATE lane_checkpoints SET last_seq = 9",
-    "I8.audit_is_complete": "DELETE FROM audit_events",
+    "I8.audit_is_complete": """
+        INSERT INTO outbox (workspace_id, event_id, type, subject, data)
+        VALUES ('{w}', gen_random_uuid(), 'job.cancelled', 'job/x', '{{}}')
+        """,
     "I8.audit_keeps_order": """
         INSERT INTO audit_events (workspace_id, event_id, bus_seq, type, subject, severity, data, occurred_at)
         VALUES ('{w}', gen_random_uuid(), 1, 'job.cancelled', 'job/x', 'info', '{{}}', now())
