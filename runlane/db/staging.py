@@ -9,6 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from uuid import UUID
 
+import orjson
+
 from runlane.db.guards import IN_PROGRESS
 from runlane.db.pool import Connection
 from runlane.events import scrub_argv, scrub_text
@@ -81,10 +83,10 @@ _STAGE = f"""
 UPDATE job_attempts a
 SET staged_at = clock_timestamp(), staged_outcome = m.outcome, staged_error = m.error,
     is_complete = m.complete, is_reachable = m.reachable, coverage = m.coverage,
-    argv = CASE WHEN m.argv IS NOT NULL THEN ARRAY(SELECT jsonb_array_elements_text(m.argv)) END,
+    argv = CASE WHEN m.argv IS NOT NULL THEN ARRAY(SELECT jsonb_array_elements_text(m.argv::jsonb)) END,
     tool_version = m.tool_version, result_id = $4
 FROM unnest($5::uuid[], $6::int[], $7::text[], $8::text[], $9::bool[], $10::bool[], $11::jsonb[],
-            $12::jsonb[], $13::text[])
+            $12::text[], $13::text[])
   AS m (job_id, attempt, outcome, error, complete, reachable, coverage, argv, tool_version),
   jobs j
 WHERE a.job_id = m.job_id AND a.attempt = m.attempt AND a.dispatch_id = $1 AND a.worker_id = $2
@@ -149,10 +151,12 @@ async def _insert_result(conn: Connection, delivery: Delivery) -> UUID | None:
     return result_id
 
 
-def _argv(argv: Sequence[str] | None) -> list[str] | None:
+def _argv(argv: Sequence[str] | None) -> str | None:
+    """The scrubbed list as JSON text: lists inside the list of members would be an array of two dimensions."""
     if not argv:
         return None
-    return [argument[:MAX_ARGUMENT_CHARS] for argument in scrub_argv(argv[:MAX_ARGUMENTS])]
+    kept = [argument[:MAX_ARGUMENT_CHARS] for argument in scrub_argv(argv[:MAX_ARGUMENTS])]
+    return orjson.dumps(kept).decode()
 
 
 def _error(text: str | None) -> str | None:
