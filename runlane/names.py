@@ -69,6 +69,9 @@ def run_workflow_id(run_id: UUID) -> str:
     return f"{RUN_PREFIX}{run_id}"
 
 
+SHARED_QUEUE_PREFIX: Final = "scan.shared."
+"""Start of the task queues of shared scan workers."""
+
 def shard_workflow_id(run_id: UUID, step_id: str, number: int) -> str:
     """Workflow id of one shard of a step."""
     return f"{RUN_PREFIX}{run_id}/{step_id}/{number}"
@@ -82,7 +85,7 @@ def scan_queue(workspace_id: UUID, toolset: str, network_id: UUID | None = None)
 
 def shared_scan_queue(toolset: str) -> str:
     """Task queue of the scan workers that all willing workspaces share."""
-    return f"scan.shared.{toolset}"
+    return f"{SHARED_QUEUE_PREFIX}{toolset}"
 
 
 def job_subject(job_id: UUID) -> str:

@@ -48,6 +48,16 @@ COMMENT ON TABLE limit_claims IS 'claims that count against a limit; written and
 CREATE TABLE worker_losses (
   id uuid PRIMARY KEY DEFAULT uuidv7(),
   worker_id uuid NOT NULL REFERENCES workers ON DELETE CASCADE,
+CREATE TABLE limit_waiters (
+  limit_id uuid NOT NULL REFERENCES limits ON DELETE CASCADE,
+  workflow_id text NOT NULL,
+  priority smallint NOT NULL,
+  since timestamptz NOT NULL DEFAULT clock_timestamp(),
+  nudged_at timestamptz,
+  PRIMARY KEY (limit_id, workflow_id)
+);
+COMMENT ON TABLE limit_waiters IS 'workflows that found no room; who asks next lets them go first';
+
   live integer NOT NULL,
   lost_at timestamptz NOT NULL DEFAULT clock_timestamp()
 );

@@ -6,13 +6,14 @@ Source: Job registry, Claiming.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from uuid import UUID
 
 from runlane import names
-from runlane.db import outbox
+from runlane.db import limits, outbox, sharing
 from runlane.db.guards import IN_PROGRESS, PENDING, job_may
+from runlane.db.limits import Room
 from runlane.db.pool import Connection, Record
 from runlane.events import EVENT_CATALOG, Envelope, envelope
 from runlane.events.payloads import JobStarted
@@ -58,6 +59,16 @@ _WORKSPACE = "(w.workspace_id = j.workspace_id OR (w.scope = 'shared' AND ws.all
 _NETWORK = "w.network_id IS NOT DISTINCT FROM j.network_id"
 _RUNNABLE_SHAPE = "j.target_id IS NOT NULL AND j.spec IS NOT NULL"
 
+# Calls with one key follow each other: the second one sees what the first one was given.
+_BEGIN = f"""
+SELECT pg_advisory_xact_lock(hashtextextended($2, 0)), d.workspace_id, d.task_queue, t.toolset,
+       EXISTS (SELECT FROM limits l WHERE {limits.covers("d.workspace_id", "t.toolset")}) AS is_limited
+FROM dispatches d
+JOIN run_steps s ON s.run_id = d.run_id AND s.step_id = d.step_id
+JOIN tools t ON t.id = s.tool_id
+WHERE d.id = $1
+"""
+
 _CLAIM = f"""
 WITH eligible AS (
   SELECT j.id
@@ -70,6 +81,7 @@ WITH eligible AS (
     AND {_WORKSPACE}
     AND {_NETWORK}
     AND {_RUNNABLE_SHAPE}
+    AND NOT EXISTS (SELECT FROM job_attempts a WHERE a.dispatch_id = $1 AND a.claim_key = $5)
   ORDER BY j.priority, j.created_at, j.id
   LIMIT $4
   FOR UPDATE OF j SKIP LOCKED
@@ -126,11 +138,17 @@ async def claim(conn: Connection, request: ClaimRequest) -> ClaimAnswer:
 
     Members that are not granted lose their dispatch in the same transaction and are dispatched anew,
     uncharged; in a moment, if none was granted. No job is ever claimed twice at one attempt: the row lock
-    decides. Uses `jobs_dispatched`.
+    decides, and the rows of limits that no more are in progress than there may be. Uses `jobs_dispatched`.
     """
-    limit = max(0, min(request.slots, CLAIM_CAP))
+    begun = await conn.fetchrow(_BEGIN, request.dispatch_id, request.claim_key)
+    if begun is None:
+        return ClaimAnswer(request.dispatch_id)
+    room = await _room(conn, request, begun)
     rows = await conn.fetch(
-        _CLAIM, request.dispatch_id, request.worker_id, request.incarnation, limit, request.claim_key
+        _CLAIM, request.dispatch_id, request.worker_id, request.incarnation, room.jobs, request.claim_key
+    )
+    await limits.count_claims(
+        conn, room, begun["workspace_id"], [(row["id"], row["attempt"]) for row in rows]
     )
     if not rows:
         rows = await conn.fetch(
@@ -147,6 +165,17 @@ async def claim(conn: Connection, request: ClaimRequest) -> ClaimAnswer:
     if len(rows) < context["size"]:
         await conn.execute(_GIVE_UP_REST, request.dispatch_id, timedelta(0))
     return _answer(request, rows, context)
+
+
+async def _room(conn: Connection, request: ClaimRequest, begun: Record) -> Room:
+    """How many jobs the claim may take: as the worker, the server, limits and the workspace's share allow."""
+    workspace_id, toolset, queue = begun["workspace_id"], begun["toolset"], begun["task_queue"]
+    room = await limits.room_to_claim(conn, workspace_id, toolset) if begun["is_limited"] else Room()
+    most = max(0, min(request.slots, CLAIM_CAP, CLAIM_CAP if room.jobs is None else room.jobs))
+    if most and queue == names.shared_scan_queue(toolset):
+        use = await sharing.use_to_claim(conn, queue, workspace_id, toolset, request.dispatch_id)
+        most = most if use.may_claim else 0
+    return replace(room, jobs=most)
 
 
 def _answer(request: ClaimRequest, rows: Sequence[Record], context: Record) -> ClaimAnswer:

@@ -5,7 +5,7 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from runlane.db import claims, dispatch, nudges, settle, staging
+from runlane.db import claims, nudges, settle, staging, taking
 from runlane.db.pool import Pool
 from runlane.definitions import parse_definition
 
@@ -52,7 +52,7 @@ async def many_finished(pool: Pool, workspace_id: UUID) -> UUID:
 async def test_taking_due_jobs_reads_only_those_that_can_be_dispatched(
     pool: Pool, many_finished: UUID
 ) -> None:
-    found = await plan(pool, dispatch._TAKE, many_finished, "a", 100)
+    found = await plan(pool, taking._TAKE, many_finished, "a", True, [], 100)
 
     assert "jobs_dispatchable" in found
     assert "Seq Scan" not in found
@@ -66,7 +66,7 @@ async def test_claim_reads_only_rows_of_its_dispatch(pool: Pool, many_finished: 
 
 
 async def test_looking_for_live_jobs_does_not_read_finished_ones(pool: Pool, many_finished: UUID) -> None:
-    found = await plan(pool, dispatch._LIVE, many_finished, "a")
+    found = await plan(pool, taking._LIVE, many_finished, "a")
 
     assert "Seq Scan on jobs" not in found
     assert re.search(r"jobs_(live|dispatchable)", found)
