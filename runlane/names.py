@@ -33,6 +33,8 @@ OUTBOX_CHANNEL: Final = "runlane_outbox"
 """NOTIFY channel that wakes the outbox relay."""
 COMMANDS_CHANNEL: Final = "runlane_commands"
 """NOTIFY channel that wakes the command relay."""
+WORKERS_CHANNEL: Final = "runlane_workers"
+"""NOTIFY channel that tells gateways whose row to look at: the id of a worker."""
 
 # S3
 RESULTS_BUCKET: Final = "job-results"
@@ -47,6 +49,8 @@ SA_TOOLS: Final = "Tools"
 
 # HTTP
 WORKER_INCARNATION_HEADER: Final = "X-Runlane-Incarnation"
+GATEWAY_INCARNATION_KEY: Final = "runlane-incarnation"
+"""The same in a call to the gateway, as metadata of gRPC."""
 REQUEST_ID_HEADER: Final = "X-Request-Id"
 WORKER_PROTOCOL: Final = 1
 """Version of what a scan host and the API say to each other. A host with another one is refused."""

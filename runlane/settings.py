@@ -41,8 +41,10 @@ class Settings(BaseSettings):
     temporal_namespace: str = Field(names.TEMPORAL_NAMESPACE, description="Temporal namespace")
     temporal_ui_url: str = Field("", description="Temporal Web UI, only printed for operators (URL)")
     scan_temporal_address: str = Field(
-        "", description="Temporal as scan workers reach it; empty: temporal_address (host:port)"
+        "", description="the gateway as scan workers reach it; empty: where it listens (host:port)"
     )
+    gateway_host: str = Field("127.0.0.1", description="address that the gateway listens on")
+    gateway_port: int = Field(7243, ge=1, le=65535, description="port that the gateway listens on")
     api_url: str = Field("", description="the API as workers and the command line reach it (URL)")
     api_host: str = Field("127.0.0.1", description="address that the API listens on")
     api_port: int = Field(8300, ge=1, le=65535, description="port that the API listens on")
@@ -101,6 +103,11 @@ class Settings(BaseSettings):
             "open_shards": self.open_shards,
             "least_batch": self.dispatch_least_batch,
         }
+
+    @property
+    def gateway_address(self) -> str:
+        """The gateway as scan workers reach it (host:port)."""
+        return self.scan_temporal_address or f"{self.gateway_host}:{self.gateway_port}"
 
     @property
     def bucket(self) -> dict[str, str]:

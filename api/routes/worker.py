@@ -67,7 +67,6 @@ async def _rejoin(conn: Connection, known: Worker, life: workers.Life, hub: Cont
 
 def _joined(request: Request, worker: Worker, token: str | None) -> Response:
     settings = resources_of(request).settings
-    address = settings.scan_temporal_address or settings.temporal_address
     queues = [
         {"toolset": toolset, "task_queue": queue, "slots": worker.slots[toolset]}
         for toolset, queue in worker.queues.items()
@@ -79,7 +78,7 @@ def _joined(request: Request, worker: Worker, token: str | None) -> Response:
             "heartbeat_s": HEARTBEAT_S,
             "workspace_id": worker.workspace_id,
             "queues": queues,
-            "temporal": {"address": address, "namespace": settings.temporal_namespace},
+            "temporal": {"address": settings.gateway_address, "namespace": settings.temporal_namespace},
             "inline_bytes": settings.stage_inline_bytes,
         }
     )

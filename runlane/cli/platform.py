@@ -2,10 +2,11 @@
 
 import asyncio
 import sys
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Final
 from uuid import UUID
@@ -18,6 +19,7 @@ from runlane.db.pool import Connection, Pool, open_pool
 from runlane.errors import NotFound, Unauthenticated
 from runlane.settings import Settings
 from runlane.stack.processes import ProcessSpec
+from runlane.stack.services import check_listening
 from runlane.stack.supervisor import Stack
 
 WORKSPACE: Final = "default"
@@ -26,6 +28,7 @@ PROCESSES: Final[Mapping[str, tuple[str, ...]]] = {
     "core": ("worker", "core"),
     "results": ("worker", "results"),
     "lanes": ("lanes",),
+    "gateway": ("gateway",),
     "scan": ("worker", "scan"),
 }
 """Product processes by name, as arguments of the command."""
@@ -35,6 +38,7 @@ _NOT_FOR_SCAN_HOSTS: Final = (
     "RUNLANE_DATABASE_API_URL",
     "RUNLANE_DATABASE_SYSTEM_URL",
     "RUNLANE_REDIS_URL",
+    "RUNLANE_TEMPORAL_ADDRESS",
     "RUNLANE_S3_ACCESS_KEY",
     "RUNLANE_S3_SECRET_KEY",
     "RUNLANE_KEY_PEPPER",
@@ -98,7 +102,7 @@ async def _start_processes(stack: Stack, options: PlatformOptions, seeded: _Seed
     try:
         async with asyncio.TaskGroup() as group:
             for name in options.processes:
-                spec = _spec(name, stack.port("api"), seeded)
+                spec = _spec(name, stack, seeded)
                 group.create_task(stack.start_process(spec), name=f"start-{name}")
     except ExceptionGroup as failures:
         raise failures.exceptions[0] from None
@@ -164,12 +168,15 @@ class _Seeder:
             return (await keys.create_key(conn, new, self.pepper)).plaintext
 
 
-def _spec(name: str, port: int, seeded: _Seeded) -> ProcessSpec:
+def _spec(name: str, stack: Stack, seeded: _Seeded) -> ProcessSpec:
     profile = seeded.profile
-    env = {"RUNLANE_API_URL": profile.api_url, "RUNLANE_API_PORT": str(port), "PYTHONUNBUFFERED": "1"}
-    ready = None
+    port = str(stack.port("api"))
+    env = {"RUNLANE_API_URL": profile.api_url, "RUNLANE_API_PORT": port, "PYTHONUNBUFFERED": "1"}
+    ready: Callable[[], Awaitable[None]] | None = None
     if name == "api":
         ready = ApiProbe(profile).ready
+    elif name == "gateway":
+        ready = partial(check_listening, stack.port("gateway"))
     elif name == "scan":
         ready = WorkerProbe(ApiProbe(profile), seeded.last_join).ready
         env |= dict.fromkeys(_NOT_FOR_SCAN_HOSTS, "")

@@ -22,6 +22,7 @@ worker_app = typer.Typer(no_args_is_help=True, help="Workers: list them, or be o
 def register(app: typer.Typer) -> None:
     """Adds the processes that stand for themselves."""
     app.command("api")(api)
+    app.command("gateway")(gateway)
     app.command("lanes")(lanes)
     app.command("migrate")(migrate)
 
@@ -31,6 +32,13 @@ def api() -> None:
     from api.server import serve
 
     serve(_load())
+
+
+def gateway() -> None:
+    """Stand between scan workers and Temporal."""
+    from runlane.gateway.server import run_gateway
+
+    _run(run_gateway)
 
 
 def lanes() -> None:

@@ -172,7 +172,7 @@ async def authenticate(conn: Connection, presented: str, pepper: bytes) -> Worke
     Raises:
         Unauthenticated: `worker.token`, whatever is wrong with it; `worker.revoked`, it was good once.
     """
-    row = await conn.fetchrow(_FIND, _worker_id(presented))
+    row = await conn.fetchrow(_FIND, worker_id_in(presented))
     return _checked(row, presented, pepper)
 
 
@@ -180,7 +180,7 @@ async def authenticate_with_dispatch(
     conn: Connection, presented: str, pepper: bytes, dispatch_id: UUID
 ) -> tuple[Worker, DispatchContext | None]:
     """As `authenticate`, with the dispatch from the same statement; None if there is no such dispatch."""
-    row = await conn.fetchrow(_FIND_WITH_DISPATCH, _worker_id(presented), dispatch_id)
+    row = await conn.fetchrow(_FIND_WITH_DISPATCH, worker_id_in(presented), dispatch_id)
     worker = _checked(row, presented, pepper)
     if row is None or row["task_queue"] is None:
         return worker, None
@@ -208,7 +208,7 @@ async def enrol(conn: Connection, workspace_id: UUID | None, life: Life, pepper:
         life.version,
         life.protocol,
     )
-    worker = _worker(row)
+    worker = read_row(row)
     await _publish_joined(conn, worker)
     return worker, token
 
@@ -233,7 +233,7 @@ async def rejoin(conn: Connection, worker: Worker, life: Life) -> Worker:
     if row is None:
         detail = "another process with this worker's credential is alive"
         raise Conflict(detail, code=names.IDENTITY_CONFLICT_CODE)
-    joined = _worker(row)
+    joined = read_row(row)
     if worker.incarnation != life.incarnation:
         await nudges.nudge_for_worker(conn, worker.worker_id)
         await _publish_joined(conn, joined)
@@ -273,7 +273,7 @@ async def leave(conn: Connection, worker: Worker) -> None:
 
 async def time_out(conn: Connection, row: Record) -> None:
     """Has the jobs of a worker looked after that was taken off line; `row` is its row and `gone_at`."""
-    worker = _worker(row)
+    worker = read_row(row)
     await nudges.nudge_for_worker(conn, worker.worker_id)
     payload = WorkerTimedOut(worker_id=worker.worker_id, name=worker.name)
     ordinal = f"{worker.incarnation}/{row['gone_at'].isoformat()}"
@@ -299,7 +299,8 @@ def stale_incarnation() -> Conflict:
     return Conflict("this life of the worker is over", code="worker.stale_incarnation")
 
 
-def _worker_id(presented: str) -> UUID | None:
+def worker_id_in(presented: str) -> UUID | None:
+    """Whom a worker token claims to be of; None if it is none."""
     form = _TOKEN.match(presented)
     return UUID(form[1]) if form else None
 
@@ -311,10 +312,11 @@ def _checked(row: Record | None, presented: str, pepper: bytes) -> Worker:
         raise Unauthenticated("the worker token is not valid", code=names.WORKER_TOKEN_CODE)
     if row["status"] == WorkerStatus.REVOKED:
         raise Unauthenticated("the worker was revoked", code="worker.revoked")
-    return _worker(row)
+    return read_row(row)
 
 
-def _worker(row: Record) -> Worker:
+def read_row(row: Record) -> Worker:
+    """A worker from the columns of its row."""
     return Worker(
         worker_id=row["id"],
         workspace_id=row["workspace_id"],

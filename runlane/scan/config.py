@@ -40,5 +40,5 @@ class ScanSettings:
     enrolment_key: str = field(default="", repr=False)
     """API key with the scope `worker:join`; needed until the worker has a credential of its own."""
     temporal_address: str = ""
-    """Temporal as this host reaches it (host:port); empty: what the API says at the join."""
+    """The gateway as this host reaches it (host:port); empty: what the API says at the join."""
     limits: ScanLimits = field(default_factory=ScanLimits)

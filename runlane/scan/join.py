@@ -1,6 +1,7 @@
 """The join: how a process becomes a scan worker, at its first start and at every later one."""
 
 import asyncio
+from dataclasses import replace
 from datetime import timedelta
 from importlib.metadata import version
 from typing import Final
@@ -26,6 +27,7 @@ class JoinFailed(Exception):
 async def join(api: WorkerApi, settings: ScanSettings, incarnation: str) -> Joined:
     """Joins with the credential in the state folder, or enrols with the enrolment key and keeps what it gets.
 
+    The answer has the worker's token, also when the API did not have to say it.
     Tries again for ever while the API is away, and while an earlier life of this worker counts as alive.
 
     Raises:
@@ -46,7 +48,7 @@ async def join(api: WorkerApi, settings: ScanSettings, incarnation: str) -> Join
         else:
             if joined.token is not None:
                 save_credential(settings.state_dir, Credential(joined.worker_id, joined.token))
-            return joined
+            return replace(joined, token=joined.token or secret)
         await asyncio.sleep(backoff.next().total_seconds())
 
 

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from importlib.metadata import version
 from typing import Final
@@ -12,6 +12,7 @@ from temporalio.client import Client
 from temporalio.service import RPCError
 from temporalio.worker import Worker
 
+from runlane import names
 from runlane.backoff import pause
 from runlane.scan.activity import ScanActivities
 from runlane.scan.client import new_backoff
@@ -27,11 +28,14 @@ _MOST_BEAT_INTERVAL: Final = timedelta(seconds=2)
 
 @dataclass(frozen=True, slots=True)
 class Temporal:
-    """Where Temporal is, and who we are there."""
+    """Where Temporal is, behind its gateway, and who we are there."""
 
     address: str
     namespace: str
     identity: str
+    token: str = field(repr=False)
+    """The worker's token; like the incarnation it stays for the whole life."""
+    incarnation: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,9 +64,12 @@ class Poller:
                     self.temporal.address,
                     namespace=self.temporal.namespace,
                     identity=self.temporal.identity,
+                    api_key=self.temporal.token,
+                    tls=False,
+                    rpc_metadata={names.GATEWAY_INCARNATION_KEY: self.temporal.incarnation},
                 )
             except (RuntimeError, RPCError) as error:
-                log.warning("temporal_away", address=self.temporal.address, error=str(error))
+                log.warning("gateway_away", address=self.temporal.address, error=str(error))
             await pause(backoff.next(), stop)
         return None
 

@@ -124,6 +124,8 @@ class _Life:
                 address=self.settings.temporal_address or self.joined.temporal_address,
                 namespace=self.joined.temporal_namespace,
                 identity=f"{self.joined.worker_id}/{self.incarnation}",
+                token=self.joined.token or "",
+                incarnation=self.incarnation,
             ),
             queues=self.joined.queues,
             activities=ScanActivities(host),

@@ -20,6 +20,7 @@ from runlane.db.keys import NewKey, Scope, create_key
 from runlane.db.pool import Pool
 from runlane.db.starting import StartRun, start_run
 from runlane.definitions import parse_definition
+from runlane.gateway.server import run_gateway
 from runlane.scan.config import ScanLimits, ScanSettings
 from runlane.scan.worker import run_scan_worker
 from runlane.settings import Settings
@@ -69,6 +70,25 @@ async def api_on(settings: Settings) -> AsyncIterator[None]:
 
 
 @asynccontextmanager
+async def gateway_on(settings: Settings) -> AsyncIterator[None]:
+    """Serves the gateway on its port."""
+    stop = asyncio.Event()
+    serving = asyncio.create_task(run_gateway(settings, stop))
+    try:
+        await until(lambda: serving.done() or is_listening(settings.gateway_port))
+        yield
+    finally:
+        stop.set()
+        await serving
+
+
+def is_listening(port: int) -> bool:
+    """Whether somebody accepts connections."""
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+@asynccontextmanager
 async def core_of(settings: Settings) -> AsyncIterator[None]:
     """Core worker, result worker and command relay."""
     stop = asyncio.Event()
@@ -95,6 +115,7 @@ class World:
     folder: Path
     limits: ScanLimits = field(default_factory=lambda: ScanLimits(drain_s=0.5))
     api: AsyncExitStack = field(default_factory=AsyncExitStack)
+    gateway: AsyncExitStack = field(default_factory=AsyncExitStack)
 
     async def start_api(self) -> None:
         """Serves the API on the port that it had."""
@@ -103,6 +124,14 @@ class World:
     async def stop_api(self) -> None:
         """Stops the API as a deployment does."""
         await self.api.aclose()
+
+    async def start_gateway(self) -> None:
+        """Serves the gateway on the port that it had."""
+        await self.gateway.enter_async_context(gateway_on(self.settings))
+
+    async def stop_gateway(self) -> None:
+        """Stops the gateway as a deployment does."""
+        await self.gateway.aclose()
 
     def scan_settings(self, name: str = "one", *, slots: int = 4) -> ScanSettings:
         """Settings of a scan worker with a state folder of its own."""
@@ -209,9 +238,11 @@ class World:
 
 @asynccontextmanager
 async def world_of(settings: Settings, pool: Pool, folder: Path) -> AsyncIterator[World]:
-    """A workspace, and the API for it on a free port."""
+    """A workspace, and the API and the gateway for it on free ports."""
     port = free_port()
-    served = settings.model_copy(update={"api_port": port, "api_url": f"http://127.0.0.1:{port}"})
+    served = settings.model_copy(
+        update={"api_port": port, "api_url": f"http://127.0.0.1:{port}", "gateway_port": free_port()}
+    )
     workspace_id = await pool.fetchval(
         "INSERT INTO workspaces (name, allowed_networks) VALUES ('test', '{127.0.0.0/8}') RETURNING id"
     )
@@ -220,7 +251,9 @@ async def world_of(settings: Settings, pool: Pool, folder: Path) -> AsyncIterato
         key = await create_key(conn, NewKey("enrol", workspace_id, [Scope.WORKER_JOIN]), pepper)
     world = World(served, pool, workspace_id, key.plaintext, folder)
     await world.start_api()
+    await world.start_gateway()
     try:
         yield world
     finally:
+        await world.stop_gateway()
         await world.stop_api()
