@@ -1,12 +1,13 @@
 """What operators are told of runs and jobs, as JSON."""
 
 from datetime import datetime
+from typing import Generic
 from uuid import UUID
 
 from pydantic import Field
 
-from api.schemas import Answer
-from runlane.jobs import JobStatus, RunStatus, StepStatus
+from api.schemas import Answer, ItemT
+from runlane.jobs import JobStatus, Outcome, RunStatus, StepStatus
 from runlane.waiting import Reason
 
 
@@ -59,3 +60,44 @@ class RunWhy(Answer):
     run_id: UUID
     status: RunStatus
     steps: list[StepWhy]
+
+
+class Items(Answer, Generic[ItemT]):
+    """A list that is short enough to be given whole."""
+
+    items: list[ItemT]
+
+
+class AttemptDetail(Answer):
+    """One claim of a job: who ran what, and how it ended."""
+
+    attempt: int
+    worker_id: UUID
+    worker: str | None = Field(description="its name; null of a shared worker")
+    incarnation: UUID = Field(description="life of the worker that claimed the job")
+    dispatch_id: UUID
+    claimed_at: datetime
+    staged_at: datetime | None
+    ended_at: datetime | None
+    outcome: Outcome | None
+    charged: bool = Field(description="whether it counts against the retry budget")
+    staged_outcome: Outcome | None = Field(description="what its worker said")
+    staged_error: str | None
+    is_complete: bool | None
+    coverage: dict[str, object] | None
+    summary: dict[str, object] | None
+    argv: list[str] | None = Field(description="what was run, without credentials")
+    tool_version: str | None
+    result_bytes: int | None = Field(description="of the delivery that holds its result, while it is kept")
+
+
+class JobErrorDetail(Answer):
+    """An error of a job; the same one again counts up."""
+
+    attempt: int
+    outcome: str
+    message: str
+    partial: str | None = Field(description="what the tool had found until then, shortened")
+    times: int
+    created_at: datetime
+    last_at: datetime

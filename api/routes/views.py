@@ -1,8 +1,9 @@
-"""What operators look at: why jobs wait."""
+"""What operators look at: why jobs wait, what attempts ran and brought."""
 
 from fastapi import APIRouter
 
-from api.routes import waits
+from api.routes import evidence, waits
 
 router = APIRouter()
-router.include_router(waits.router)
+for view in (waits, evidence):
+    router.include_router(view.router)

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from runlane.cli import inventory, jobs, keys, local, processes, runs, targets, waits
+from runlane.cli import inventory, jobs, keys, local, processes, runs, targets, views
 from runlane.cli.errors import CommandError, from_runlane_error
 from runlane.cli.output import print_error
 from runlane.errors import RunlaneError
@@ -24,7 +24,7 @@ local.register(app)
 processes.register(app)
 app.add_typer(runs.app, name="run")
 app.add_typer(jobs.app, name="job")
-waits.register(jobs.app, runs.app)
+views.register(jobs.app, runs.app)
 app.add_typer(targets.app, name="target")
 app.add_typer(processes.worker_app, name="worker")
 app.add_typer(keys.key_app, name="key")

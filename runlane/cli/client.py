@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Final, Self
@@ -20,6 +21,9 @@ Json = answers.Json
 Query = Mapping[str, str | int | list[str]]
 
 _RETRIES_S: Final = (0.2, 0.5, 1.0, 2.0)
+_STREAM_SILENCE_S: Final = 60.0
+"""A stream that says nothing for longer, not even a sign of life, is broken."""
+
 _PAGE: Final = 200
 _MIN_TAIL: Final = 6
 
@@ -54,6 +58,23 @@ class ApiClient:
     def post(self, path: str, body: Json | None = None, *, once: bool = False) -> Json:
         """Changes something. `once` sends an Idempotency-Key, so that a lost answer is asked for again."""
         return self._call(_Call("POST", path, body=body, is_once=once))
+
+    @contextmanager
+    def streamed(self, path: str, query: Query | None = None) -> Iterator[httpx2.Response]:
+        """Reads an answer that is no JSON as it comes, however long that takes.
+
+        Raises:
+            CommandError: the API refuses, does not answer, or breaks off.
+        """
+        timeout = httpx2.Timeout(_STREAM_SILENCE_S, connect=5.0)
+        try:
+            with self._client.stream("GET", path, params=query, timeout=timeout) as response:
+                if not response.is_success:
+                    response.read()
+                    raise _failure(response)
+                yield response
+        except httpx2.TransportError as error:
+            raise self._unreachable(error) from error
 
     def items(self, path: str, query: Query | None = None, limit: int | None = None) -> Iterator[Json]:
         """Yields the rows of a list, page by page, up to `limit`."""
@@ -107,9 +128,12 @@ class ApiClient:
                 call.method, call.path, params=call.query, json=call.body, headers=headers
             )
         except httpx2.TransportError as error:
-            message = f"{self._client.base_url} does not answer: {error}"
-            return CommandError(message, ExitCode.UNREACHABLE, hint="runlane doctor")
+            return self._unreachable(error)
         return as_object(response.json()) if response.is_success else _failure(response)
+
+    def _unreachable(self, error: httpx2.TransportError) -> CommandError:
+        message = f"{self._client.base_url} does not answer: {error}"
+        return CommandError(message, ExitCode.UNREACHABLE, hint="runlane doctor")
 
 
 @dataclass(frozen=True, slots=True)

@@ -152,7 +152,7 @@ async def _insert_result(conn: Connection, delivery: Delivery) -> UUID | None:
 
 
 def _argv(argv: Sequence[str] | None) -> str | None:
-    """The scrubbed list as JSON text: lists inside the list of members would be an array of two dimensions."""
+    """The scrubbed list as JSON text: a list of lists would be an array of two dimensions."""
     if not argv:
         return None
     kept = [argument[:MAX_ARGUMENT_CHARS] for argument in scrub_argv(argv[:MAX_ARGUMENTS])]

@@ -139,6 +139,7 @@ async def test_no_route_is_left_out_of_these_tests(world: ApiWorld) -> None:
     covered |= {f"/v1/runs/{{run_id}}{tail}" for tail in ("", "/cancel", "/resume")}
 
     covered |= {"/v1/jobs/{job_id}/why", "/v1/runs/{run_id}/why"}  # see the tests of waits
+    covered |= {f"/v1/jobs/{{job_id}}/{view}" for view in ("attempts", "errors", "result")}  # of evidence
 
     assert _paths(world.app) == covered
 
