@@ -18,6 +18,7 @@ from temporalio import activity
 
 from activities.bodies import NOTHING, Found, fitting, read_bodies
 from activities.failures import translated
+from activities.pictures import put_pictures, unwanted
 from activities.verdicts import events_of
 from runlane.db import inventory, losses, outbox, settle
 from runlane.db.inventory import Merged, MergeJob
@@ -71,6 +72,7 @@ class ResultActivities:
     def __init__(self, pool: Pool, storage: Storage) -> None:
         self._pool = pool
         self._storage = storage
+        self._pictures = storage.of_pictures()
 
     @activity.defn
     async def settle_batches(self, request: SettleInput) -> SettleResult:
@@ -97,6 +99,7 @@ class ResultActivities:
         waiting = {attempt.dispatch_id for attempt in attempts if attempt.result_id in left}
         attempts = [attempt for attempt in attempts if attempt.result_id not in left]
         found, corrupt = await read_bodies(self._storage, bodies, attempts)
+        pictures = await put_pictures(self._pictures, attempts, found)
         async with self._pool.acquire() as conn, conn.transaction():
             locked = await settle.lock(conn, attempts)
             merge = _Merge(conn, found, corrupt)
@@ -111,19 +114,21 @@ class ResultActivities:
                 if closed:
                     late |= await settle.close(conn, closed, is_lost=is_lost)
             keys = await settle.discard_results(conn, [body.result_id for body in bodies], list(endings))
-        await self._discard(keys)
+        await _discard(self._storage, keys)
+        await _discard(self._pictures, unwanted(pictures, decisions))
         return SettleResult(
             again=[EndedBatch(str(i), endings[i]) for i in sorted(again | late)],
             delay_s=_delay_s(merge.failed),
             jobs=len(decisions),
         )
 
-    async def _discard(self, keys: list[str]) -> None:
-        """Deletes objects of settled results. A second run would not know them: those left are orphans."""
-        try:
-            await self._storage.discard(keys)
-        except Unavailable as error:
-            log.warning("staged_objects_left", objects=len(keys), detail=error.detail)
+
+async def _discard(storage: Storage, keys: list[str]) -> None:
+    """Deletes objects that nothing refers to. A second run would not know them: those left are orphans."""
+    try:
+        await storage.discard(keys)
+    except Unavailable as error:
+        log.warning("objects_left", objects=len(keys), detail=error.detail)
 
 
 async def _beat_forever() -> None:

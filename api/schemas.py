@@ -219,6 +219,7 @@ class Worker(Answer):
     """A scan worker."""
 
     id: UUID
+    tools: dict[str, str] = Field(description="versions of the tools that are foreign programs")
     name: str
     status: str
     toolsets: list[str]

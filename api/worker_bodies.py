@@ -30,6 +30,7 @@ class JoinBody(_Body):
     version: ShortText
     protocol: int
     incarnation: UUID
+    tools: dict[ShortText, ShortText] = Field({}, max_length=100)
 
     @model_validator(mode="after")
     def _has_slots_for_all(self) -> Self:
@@ -41,7 +42,9 @@ class JoinBody(_Body):
     def life(self) -> workers.Life:
         """As the database functions know it."""
         slots = {toolset.value: count for toolset, count in self.slots.items()}
-        return workers.Life(self.name, sorted(slots), slots, self.version, self.protocol, self.incarnation)
+        return workers.Life(
+            self.name, sorted(slots), slots, self.version, self.protocol, self.incarnation, self.tools
+        )
 
 
 class RunningJob(_Body):

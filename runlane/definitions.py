@@ -5,8 +5,8 @@ All faults are reported at once, each with its path, so that a person edits once
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Final, cast
 
 import orjson
@@ -15,6 +15,7 @@ import yaml
 from runlane.errors import Invalid
 from runlane.runs import BatchLimits
 from runlane.tools import TOOLS
+from runlane.tools.adapters import config_faults, takes_option
 
 MAX_SOURCE_BYTES: Final = 64 * 1024
 MAX_OPTIONS_BYTES: Final = 256 * 1024
@@ -52,28 +53,24 @@ class Definition:
         return {"name": self.name, "jobs": {step.step_id: _step_json(step) for step in self.steps}}
 
     def with_config(self, config: Mapping[str, Mapping[str, object]]) -> "Definition":
-        """The same graph with options laid over the steps' own; `*` is laid over every step.
+        """The same graph with options laid over the steps' own; `*` is laid over every step that takes them.
 
         Raises:
-            Invalid: a name is neither `*` nor a step, or the options are too large (`definition.too_large`).
+            Invalid: a name is neither `*` nor a step, or an option is not one of the step's tool
+                (`definition.invalid`); or the options are too large (`definition.too_large`).
         """
         known = {step.step_id for step in self.steps}
         unknown = {f"config.{name}": "no such step" for name in config if name != "*" and name not in known}
         if unknown:
             raise Invalid("the config names unknown steps", code="definition.invalid", fields=unknown)
-        shared = config.get("*", {})
-        steps = (
-            StepDefinition(
-                step_id=step.step_id,
-                name=step.name,
-                tool_id=step.tool_id,
-                needs=step.needs,
-                config={**step.config, **shared, **config.get(step.step_id, {})},
-                config_profile=step.config_profile,
-                tolerance=step.tolerance,
-            )
-            for step in self.steps
-        )
+        steps = [replace(step, config=_laid_over(step, config)) for step in self.steps]
+        faults = {
+            f"config.{step.step_id}.{name[:64]}": fault
+            for step in steps
+            for name, fault in config_faults(step.tool_id, step.config).items()
+        }
+        if faults:
+            raise Invalid("the config does not fit the tools", code="definition.invalid", fields=faults)
         return Definition(self.name, tuple(_bounded(steps)))
 
 
@@ -142,7 +139,8 @@ def _step_faults(raw: Mapping[object, object]) -> Iterator[tuple[str, str]]:
     needs = raw.get("needs", [])
     if not isinstance(needs, list) or not all(isinstance(need, str) for need in needs):
         yield "needs", "a list of step ids is required"
-    if not isinstance(raw.get("config", {}), Mapping):
+    config = raw.get("config", {})
+    if not isinstance(config, Mapping):
         yield "config", "an object is required"
     if not isinstance(raw.get("config_profile", ""), str):
         yield "config_profile", "a text is required"
@@ -162,6 +160,10 @@ def _bounded(steps: Iterable[StepDefinition]) -> Iterator[StepDefinition]:
             raise Invalid(detail, code="definition.too_large", fields={"config": detail})
         yield step
 
+    elif isinstance(tool, str):
+        options = {str(name): value for name, value in config.items()}
+        for name, fault in config_faults(tool, options).items():
+            yield f"config.{name[:64]}", fault
 
 def _graph_faults(steps: Sequence[StepDefinition]) -> dict[str, str]:
     known = {step.step_id for step in steps}

@@ -44,6 +44,10 @@ RESULTS_BUCKET: Final = "job-results"
 SA_WORKSPACE: Final = "WorkspaceId"
 SA_PROJECT: Final = "ProjectId"
 SA_RUN_KIND: Final = "RunKind"
+AUDIT_BUCKET: Final = "audit-archive"
+"""Bucket of audit events that have left the database."""
+PICTURES_BUCKET: Final = "screenshots"
+"""Bucket of the pictures that runs have taken; they stay as long as their rows."""
 SA_RUN_STATUS: Final = "RunStatus"
 SA_TOOLS: Final = "Tools"
 
@@ -153,3 +157,8 @@ def event_id(event_type: str, subject: str, ordinal: int | str = 0) -> UUID:
     `ordinal` tells occurrences on one subject apart (the attempt of a job, for example).
     """
     return uuid5(_EVENT_NAMESPACE, f"{event_type}/{subject}/{ordinal}")
+def picture_key(workspace_id: UUID, run_id: UUID, job_id: UUID, attempt: int) -> str:
+    """Key of the picture that one attempt has taken."""
+    return f"{workspace_id}/{run_id}/{job_id}-{attempt}.png"
+
+

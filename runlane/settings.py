@@ -59,7 +59,9 @@ class Settings(BaseSettings):
     )
     worker_name: str = Field("", description="name of this scan worker; empty: the host name")
     worker_toolsets: str = Field(
-        "probe=8", description="tool sets of this scan worker and batches at once (name=slots,...)"
+        "probe=8,projectdiscovery=2,nmap=2,browser=1",
+        description="tool sets of this scan worker and batches at once (name=slots,...); "
+        "a set whose programs are not on PATH is left out",
     )
     stage_inline_bytes: int = Field(
         65_536,

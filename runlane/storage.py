@@ -1,4 +1,4 @@
-"""The bucket of staged results.
+"""The buckets: staged results and, apart from them, the pictures of web services.
 
 The `minio` client is blocking, so every call runs in a thread. Keys carry the dispatch and a random part:
 nothing is ever overwritten, and uniqueness is the database's business, not the bucket's.
@@ -6,6 +6,7 @@ nothing is ever overwritten, and uniqueness is the database's business, not the 
 
 import asyncio
 import hashlib
+import io
 import re
 import secrets
 from dataclasses import dataclass
@@ -73,9 +74,11 @@ def is_object_key(key: str, workspace_id: UUID, dispatch_id: UUID) -> bool:
 
 
 class Storage:
-    """Staged results in the bucket `job-results`. Raises Unavailable when the server does not answer."""
+    """One bucket. Raises Unavailable when the server does not answer."""
 
-    def __init__(self, config: StorageConfig) -> None:
+    def __init__(self, config: StorageConfig, bucket: str = names.RESULTS_BUCKET) -> None:
+        self._bucket = bucket
+        self._config = config
         self._internal = _client(config.endpoint, config)
         self._public = _client(config.public_url or config.endpoint, config)
 
@@ -85,8 +88,8 @@ class Storage:
 
     def _ensure_bucket(self) -> None:
         try:
-            if not self._internal.bucket_exists(bucket_name=names.RESULTS_BUCKET):
-                self._internal.make_bucket(bucket_name=names.RESULTS_BUCKET)
+            if not self._internal.bucket_exists(bucket_name=self._bucket):
+                self._internal.make_bucket(bucket_name=self._bucket)
         except S3Error as error:
             if error.code not in {"BucketAlreadyOwnedByYou", "BucketAlreadyExists"}:
                 raise Unavailable(f"bucket: {error.code}") from error
@@ -97,7 +100,11 @@ class Storage:
         """Presigned PUT for a scan host, valid for 15 minutes from now."""
         return await asyncio.to_thread(
             self._public.presigned_put_object,
-            bucket_name=names.RESULTS_BUCKET,
+            bucket_name=self._bucket,
+    def of_pictures(self) -> "Storage":
+        """The bucket of pictures on the same server."""
+        return Storage(self._config, names.PICTURES_BUCKET)
+
             object_name=key,
             expires=UPLOAD_EXPIRY,
         )
@@ -118,9 +125,21 @@ class Storage:
         if size_bytes > MAX_OBJECT_BYTES:
             raise CorruptObject(f"staged object {key} is larger than {MAX_OBJECT_BYTES} bytes")
         try:
-            response = self._internal.get_object(bucket_name=names.RESULTS_BUCKET, object_name=key)
+            response = self._internal.get_object(bucket_name=self._bucket, object_name=key)
             try:
                 return bytes(response.read(size_bytes + 1))
+    async def put(self, key: str, body: bytes) -> None:
+        """Writes an object; repeated with the same content it changes nothing."""
+        await asyncio.to_thread(self._put, key, body)
+
+    def _put(self, key: str, body: bytes) -> None:
+        try:
+            self._internal.put_object(
+                bucket_name=self._bucket, object_name=key, data=io.BytesIO(body), length=len(body)
+            )
+        except (S3Error, HTTPError) as error:
+            raise Unavailable("the object storage does not take an object") from error
+
             finally:
                 response.close()
                 response.release_conn()
@@ -139,7 +158,7 @@ class Storage:
     def _discard(self, keys: list[str]) -> None:
         try:
             errors = self._internal.remove_objects(
-                bucket_name=names.RESULTS_BUCKET, delete_object_list=[DeleteObject(key) for key in keys]
+                bucket_name=self._bucket, delete_object_list=[DeleteObject(key) for key in keys]
             )
             for _ in errors:
                 continue
@@ -152,9 +171,7 @@ class Storage:
 
     def _keys(self, prefix: str) -> list[str]:
         try:
-            found = self._internal.list_objects(
-                bucket_name=names.RESULTS_BUCKET, prefix=prefix, recursive=True
-            )
+            found = self._internal.list_objects(bucket_name=self._bucket, prefix=prefix, recursive=True)
             return [item.object_name for item in found if item.object_name]
         except (S3Error, HTTPError) as error:
             raise Unavailable("the object storage does not answer") from error

@@ -84,6 +84,7 @@ CREATE TABLE workers (
   status text NOT NULL DEFAULT 'offline' CHECK (status IN ('offline', 'online', 'draining', 'revoked')),
   toolsets text[] NOT NULL DEFAULT '{}',
   slots jsonb NOT NULL DEFAULT '{}',
+  tools jsonb NOT NULL DEFAULT '{}',
   container_mode boolean NOT NULL DEFAULT false,
   version text,
   protocol integer,
@@ -100,6 +101,7 @@ CREATE TABLE workers (
 );
 COMMENT ON COLUMN workers.incarnation IS 'one life of the process: changes with every join';
 COMMENT ON COLUMN workers.slots IS 'jobs at once, by tool set';
+COMMENT ON COLUMN workers.tools IS 'versions of the tools that are foreign programs, as the host found them';
 COMMENT ON COLUMN workers.stream_seen_at IS 'last sign on the control stream; NULL while it is broken';
 COMMENT ON COLUMN workers.deleted_at IS 'soft delete: attempts keep referring to the row';
 CREATE INDEX workers_live ON workers (workspace_id) WHERE status IN ('online', 'draining');

@@ -82,7 +82,7 @@ def migrate(as_json: JsonFlag = False) -> None:
 
 
 async def migrate_database(settings: "Settings") -> None:
-    """Runs missing migrations as the owner, writes the built-in tools, makes the bucket; repeatable."""
+    """Runs missing migrations as the owner, writes the built-in tools, makes the buckets; repeatable."""
     from runlane.db.migrate import seed_tools, upgrade
     from runlane.db.pool import open_pool
     from runlane.storage import Storage, StorageConfig
@@ -94,7 +94,9 @@ async def migrate_database(settings: "Settings") -> None:
     finally:
         await pool.close()
     if settings.s3_endpoint:
-        await Storage(StorageConfig(**settings.bucket)).ensure_bucket()
+        storage = Storage(StorageConfig(**settings.bucket))
+        await storage.ensure_bucket()
+        await storage.of_pictures().ensure_bucket()
 
 
 async def _run_scan(settings: "Settings", stop: asyncio.Event) -> None:

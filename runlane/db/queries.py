@@ -102,6 +102,7 @@ _WORKER_COLUMNS: Final = (
     workers.c.status,
     workers.c.toolsets,
     workers.c.slots,
+    workers.c.tools,
     workers.c.version,
     workers.c.beat_at,
     workers.c.stream_seen_at,

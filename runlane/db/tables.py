@@ -70,6 +70,7 @@ workers = Table(
     _text("status"),
     _texts("toolsets"),
     _json("slots"),
+    _json("tools"),
     _flag("container_mode"),
     _text("version", null=True),
     _integer("protocol", null=True),

@@ -11,7 +11,7 @@ import hmac
 import re
 import secrets
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 from typing import Final
@@ -95,6 +95,8 @@ class Life:
     version: str
     protocol: int
     incarnation: UUID
+    tools: Mapping[str, str] = field(default_factory=dict)
+    """Versions of the tools that are foreign programs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,15 +124,15 @@ WHERE w.id = $1 AND w.deleted_at IS NULL
 
 _ENROL = """
 INSERT INTO workers (id, scope, workspace_id, name, token_digest, incarnation, status, toolsets, slots,
-                     version, protocol, beat_at)
-VALUES ($1, $2, $3, $4, $5, $6, 'online', $7, $8, $9, $10, clock_timestamp())
+                     version, protocol, tools, beat_at)
+VALUES ($1, $2, $3, $4, $5, $6, 'online', $7, $8, $9, $10, $11, clock_timestamp())
 RETURNING *
 """
 
 _REJOIN = """
 UPDATE workers
 SET incarnation = $2, status = 'online', name = $4, toolsets = $5, slots = $6, version = $7, protocol = $8,
-    joined_at = clock_timestamp(), left_at = NULL, beat_at = clock_timestamp(), stream_seen_at = NULL,
+    tools = $9, joined_at = clock_timestamp(), left_at = NULL, beat_at = clock_timestamp(), stream_seen_at = NULL,
     stream_replica = NULL
 WHERE id = $1 AND deleted_at IS NULL AND status <> 'revoked'
   AND (incarnation IS NULL OR incarnation = $2 OR status = 'offline' OR stream_seen_at IS NULL
@@ -204,6 +206,7 @@ async def enrol(conn: Connection, workspace_id: UUID | None, life: Life, pepper:
         digest(token, pepper),
         life.incarnation,
         list(life.toolsets),
+        dict(life.tools),
         dict(life.slots),
         life.version,
         life.protocol,
@@ -226,6 +229,7 @@ async def rejoin(conn: Connection, worker: Worker, life: Life) -> Worker:
         ALIVE_S,
         life.name,
         list(life.toolsets),
+        dict(life.tools),
         dict(life.slots),
         life.version,
         life.protocol,

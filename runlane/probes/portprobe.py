@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from typing import Final
 
 from runlane.probes.egress import Egress, target_host
-from runlane.probes.job import Done, Emit, ProbeJob
-from runlane.probes.ports import format_ports, parse_ports
+from runlane.probes.job import BadInput, Done, Emit, ProbeJob
 from runlane.probes.stream import serve_stream
 from runlane.probes.tls import permissive_context
 from runlane.tools import TOOLS
 from runlane.tools.addresses import parse_address
+from runlane.tools.portlists import MalformedPorts, format_ports, parse_ports
 
 CONNECT_S: Final = 2.0
 """Seconds until a port that does not answer counts as closed."""
@@ -47,7 +47,7 @@ class _Host:
 
 async def run_job(job: ProbeJob, emit: Emit) -> Done:
     """Scans one address of one host: the known one, else the first that the name leads to."""
-    ports = parse_ports(job.options.values.get("ports"))
+    ports = _ports_of(job)
     concurrency = job.options.integer("concurrency", DEFAULT_CONCURRENCY, 1, MAX_CONCURRENCY)
     egress = Egress(job.options)
     name = target_host(job.target)
@@ -72,6 +72,13 @@ async def run_job(job: ProbeJob, emit: Emit) -> Done:
     # A refused connection does not count as an answer: a firewall on our side of the way refuses, too.
     coverage = {"ports": format_ports(ports), "protocol": "tcp", "address": address}
     return Done(reachable=is_reachable, coverage=coverage)
+
+
+def _ports_of(job: ProbeJob) -> list[int]:
+    try:
+        return parse_ports(job.options.values.get("ports"))
+    except MalformedPorts as error:
+        raise BadInput(f"option ports: {error}") from error
 
 
 async def _probe(host: _Host, port: int) -> dict[str, object] | None:

@@ -6,7 +6,7 @@ Rows decide, not what the activity answers: whatever has no staged outcome when 
 import asyncio
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 import structlog
@@ -16,22 +16,23 @@ from runlane import names
 from runlane.errors import Refused, Unavailable
 from runlane.jobs import Outcome
 from runlane.runs import BatchInput, BatchResult
-from runlane.scan.batch import BatchSpec, StreamBatch
+from runlane.scan.batch import Batch, BatchSpec, StreamBatch
 from runlane.scan.board import Board
-from runlane.scan.children import Launcher
 from runlane.scan.client import WorkerApi, until_answered
 from runlane.scan.config import ScanLimits
 from runlane.scan.delivery import Deliverer
+from runlane.scan.each import EachBatch
+from runlane.scan.many import ManyBatch
+from runlane.scan.programs import ProgramHost
 from runlane.scan.spool import BatchIdentity, pack
 from runlane.scan.wire import Claimed, Member
-from runlane.tools import TOOLS, Shape, Tool
+from runlane.tools import TOOLS, Tool
+from runlane.tools.adapters import ADAPTERS
+from runlane.tools.adapters.adapter import Each, Many
 
 log = structlog.get_logger(__name__)
 
 _BEAT_EVERY_S: Final = 2.0
-_BEAT_WINDOW_S: Final = 5.0
-"""A beat is sent only if the child has shown life within this; it ticks more often."""
-
 _STOP_PATIENCE_S: Final = 5.0
 """How long a batch that was told to stop tries to deliver what had ended by then."""
 
@@ -44,7 +45,7 @@ class ScanHost:
     """What every batch of a worker uses."""
 
     api: WorkerApi
-    launcher: Launcher
+    programs: ProgramHost
     deliverer: Deliverer
     board: Board
     worker_id: str
@@ -97,7 +98,7 @@ class BatchWork:
         self._batch = batch
         self._claim_key = claim_key
         self._claiming: asyncio.Task[Claimed] | None = None
-        self._stream: StreamBatch | None = None
+        self._jobs: Batch | None = None
         self._identity = BatchIdentity(batch.dispatch_id, host.incarnation, "", "")
         self._run_id = ""
         self._is_stopped = False
@@ -115,26 +116,24 @@ class BatchWork:
     @property
     def is_alive(self) -> bool:
         """Whether a beat may be sent: the child shows life, or the API is waited for and no child is due."""
-        if self._stream is None or self._is_delivering:
-            return True
-        return self._stream.silence_s < _BEAT_WINDOW_S
+        return self._jobs is None or self._is_delivering or self._jobs.is_alive
 
     def open_pairs(self) -> list[tuple[str, int]]:
         """Jobs in hand with their attempts."""
-        jobs = self._stream.open_jobs() if self._stream is not None else []
+        jobs = self._jobs.open_jobs() if self._jobs is not None else []
         return [(job.job_id, job.attempt) for job in jobs]
 
     def cancel(self, job_id: str, attempt: int) -> bool:
         """Drops one job if it is in hand at this attempt."""
-        return self._stream is not None and self._stream.cancel(job_id, attempt)
+        return self._jobs is not None and self._jobs.cancel(job_id, attempt)
 
     def stop(self) -> None:
         """Ends the batch soon: kills the child and delivers what had ended. Idempotent."""
         self._is_stopped = True
         if self._claiming is not None:
             self._claiming.cancel()
-        if self._stream is not None:
-            self._stream.stop()
+        if self._jobs is not None:
+            self._jobs.stop()
 
     async def run(self) -> int:
         """Returns how many outcomes were staged."""
@@ -174,24 +173,37 @@ class BatchWork:
 
     async def _work(self, claimed: Claimed) -> None:
         self._run_id = claimed.run_id
+        self._identity = replace(self._identity, category=claimed.category)
         tool = TOOLS.get(claimed.tool_id)
-        version = tool.version if tool is not None else ""
-        self._identity = BatchIdentity(
-            self._batch.dispatch_id, self._host.incarnation, claimed.category, version
-        )
-        if tool is None or tool.shape is not Shape.STREAM:
+        self._jobs = self._batch_of(tool, claimed) if tool is not None else None
+        if tool is None or self._jobs is None:
             await self._deliver(_rejected(claimed))
             return
-        self._stream = StreamBatch(self._host.launcher, self._spec(tool, claimed), self._plan_flush)
+        version = self._host.programs.versions.get(tool.name, tool.version)
+        self._identity = replace(self._identity, tool_version=version)
         try:
-            await self._stream.run()
+            await self._jobs.run()
         finally:
             if self._flush_timer is not None:
                 self._flush_timer.cancel()
         self._is_delivering = True
-        await self._deliver(self._stream.take_finished())
+        await self._deliver(self._jobs.take_finished())
         if self._flushes:
             await asyncio.wait(self._flushes)
+
+    def _batch_of(self, tool: Tool, claimed: Claimed) -> Batch | None:
+        """The batch in its tool's shape; None if this host does not carry the tool."""
+        programs, spec = self._host.programs, self._spec(tool, claimed)
+        adapter = ADAPTERS.get(tool.name)
+        if adapter is None:
+            return StreamBatch(programs.launcher, spec, self._plan_flush)
+        if tool.name not in programs.versions:
+            return None
+        match adapter.way:
+            case Each() as way:
+                return EachBatch(programs, spec, adapter, way, self._plan_flush)
+            case Many() as way:
+                return ManyBatch(programs, spec, adapter, way, self._plan_flush)
 
     def _spec(self, tool: Tool, claimed: Claimed) -> BatchSpec:
         return BatchSpec(
@@ -210,8 +222,8 @@ class BatchWork:
 
     def _flush(self) -> None:
         self._flush_timer = None
-        if self._stream is not None:
-            task = asyncio.create_task(self._deliver(self._stream.take_finished()))
+        if self._jobs is not None:
+            task = asyncio.create_task(self._deliver(self._jobs.take_finished()))
             self._flushes.add(task)
             task.add_done_callback(self._flushes.discard)
 

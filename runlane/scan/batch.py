@@ -6,7 +6,7 @@ A child that dies takes with it only the jobs that may have been at work; a new 
 import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Final
+from typing import Final, Protocol
 
 import structlog
 
@@ -25,6 +25,9 @@ log = structlog.get_logger(__name__)
 
 SILENCE_SHARE: Final = 0.5
 """Part of the tool's heartbeat limit after which a silent child is killed; later the batch counts as lost."""
+
+_LIFE_WINDOW_S: Final = 5.0
+"""A child ticks more often than this."""
 
 _CHECK_EVERY_S: Final = 0.5
 _START_TRIES: Final = 3
@@ -52,6 +55,35 @@ class BatchSpec:
         return self.tool.wall_s
 
 
+class Batch(Protocol):
+    """Jobs in hand, in the shape of their tool."""
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether the batch may be said to live."""
+        ...
+
+    def open_jobs(self) -> list[ClaimedJob]:
+        """Jobs that have no outcome yet; after `run`, those that were given up."""
+        ...
+
+    def take_finished(self) -> list[Member]:
+        """Jobs that have ended since the last call."""
+        ...
+
+    async def run(self) -> None:
+        """Works the batch off, once."""
+        ...
+
+    def cancel(self, job_id: str, attempt: int) -> bool:
+        """Drops a job; False if it is not open at this attempt."""
+        ...
+
+    def stop(self) -> None:
+        """Kills what runs; jobs that have not ended are given up."""
+        ...
+
+
 class StreamBatch:
     """Runs once. `run` ends when every job has an outcome, was cancelled, or the batch was stopped."""
 
@@ -73,7 +105,12 @@ class StreamBatch:
         self._launcher_losses = 0
 
     @property
-    def silence_s(self) -> float:
+    def is_alive(self) -> bool:
+        """Whether the child has shown life a moment ago."""
+        return self._silence_s < _LIFE_WINDOW_S
+
+    @property
+    def _silence_s(self) -> float:
         """Seconds since the child's last life sign, or since its start."""
         return self._loop.time() - self._alive_at
 
@@ -187,7 +224,7 @@ class StreamBatch:
             # This process was frozen: what the child said meanwhile waits to be read.
             self._alive_at = self._loop.time()
             return
-        if self.silence_s > self._spec.tool.heartbeat_s * SILENCE_SHARE:
+        if self._silence_s > self._spec.tool.heartbeat_s * SILENCE_SHARE:
             self._is_silent = True
             self._kill_child()
         late = self._ledger.expire(self._loop.time())

@@ -70,6 +70,7 @@ class Child:
         self._ended: asyncio.Future[ExitInfo] = asyncio.get_running_loop().create_future()
         self.pid = 0
         """Process and process group id; 0 until the launcher has said it."""
+        self._output_bytes = 0
         self.truncated = False
         """Whether it was killed because of too much output or too long a line."""
 
@@ -84,18 +85,22 @@ class Child:
         return bytes(self._pipes.stderr.tail)
 
     @property
+    def heard_bytes(self) -> int:
+        """Output and diagnostics so far: a life sign is when it grows."""
+        return self._output_bytes + self._pipes.stderr.heard_bytes
+
+    @property
     def has_ended(self) -> bool:
         """Whether `wait` would return at once."""
         return self._ended.done()
 
     async def lines(self) -> AsyncIterator[bytes]:
         """Lines of its output without the newline, until it ends or is killed for too much of it."""
-        total = 0
         rest = b""
         while chunk := await self._pipes.read():
-            total += len(chunk)
+            self._output_bytes += len(chunk)
             *lines, rest = (rest + chunk).split(b"\n")
-            if total > self._spec.output_cap_bytes or len(rest) > MAX_LINE_BYTES:
+            if self._output_bytes > self._spec.output_cap_bytes or len(rest) > MAX_LINE_BYTES:
                 self.truncated = True
                 self.kill()
                 return

@@ -99,6 +99,7 @@ class WorkerApi:
         """Takes up to `slots` jobs of a dispatch; the same key gets the same answer."""
         body = {"dispatch_id": dispatch_id, "claim_key": claim_key, "slots": slots}
         return wire.read_claimed(await self._post("/claims", body))
+            "tools": dict(request.tools),
 
     async def results(self, header: Mapping[str, object], body: bytes | None) -> wire.StageAnswer:
         """Delivers results; `header` has all but the body."""

@@ -37,6 +37,8 @@ class ScanSettings:
     name: str
     toolsets: Mapping[str, int] = field(default_factory=lambda: {"probe": 8})
     """Batches at once, by tool set. They do not share: an idle tool set lends nothing to a busy one."""
+    tools: Mapping[str, str] = field(default_factory=dict)
+    """Versions of the tools that are foreign programs, as found on this host."""
     enrolment_key: str = field(default="", repr=False)
     """API key with the scope `worker:join`; needed until the worker has a credential of its own."""
     temporal_address: str = ""

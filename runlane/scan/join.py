@@ -73,6 +73,7 @@ def _request(settings: ScanSettings, incarnation: str) -> JoinRequest:
         name=settings.name,
         toolsets=tuple(settings.toolsets),
         slots=settings.toolsets,
+        tools=settings.tools,
         version=version("runlane"),
         protocol=names.WORKER_PROTOCOL,
         incarnation=incarnation,

@@ -16,10 +16,12 @@ class Tail(asyncio.Protocol):
 
     def __init__(self) -> None:
         self.tail = bytearray()
+        self.heard_bytes = 0
         self.closed = asyncio.Event()
 
     def data_received(self, data: bytes) -> None:
         """Called by the transport."""
+        self.heard_bytes += len(data)
         self.tail += data
         del self.tail[:-STDERR_TAIL_BYTES]
 

@@ -18,6 +18,8 @@ class JoinRequest:
     version: str
     protocol: int
     incarnation: str
+    tools: Mapping[str, str] = field(default_factory=dict)
+    """Versions of the tools that are foreign programs."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ worker.
 import asyncio
 import contextlib
 from collections.abc import Coroutine
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 from uuid import uuid4
 
@@ -25,7 +25,9 @@ from runlane.scan.delivery import Deliverer
 from runlane.scan.join import JoinFailed, join
 from runlane.scan.lock import folder_lock
 from runlane.scan.polling import Poller, Temporal
+from runlane.scan.programs import ProgramHost
 from runlane.scan.spool import Spool
+from runlane.scan.toolbox import find_tools
 from runlane.scan.wire import Joined
 
 log = structlog.get_logger(__name__)
@@ -44,6 +46,10 @@ async def run_scan_worker(settings: ScanSettings, stop: asyncio.Event) -> None:
     """
     with folder_lock(settings.state_dir):
         async with WorkerApi(settings.api_url) as api, Launcher() as launcher:
+            toolbox = await find_tools(settings.toolsets, launcher)
+            if not toolbox.slots:
+                raise JoinFailed("this host has the programs of none of its tool sets")
+            settings = replace(settings, toolsets=toolbox.slots, tools=toolbox.versions)
             incarnation = str(uuid4())
             joined = await _join_unless_stopped(api, settings, incarnation, stop)
             if joined is None:
@@ -51,7 +57,8 @@ async def run_scan_worker(settings: ScanSettings, stop: asyncio.Event) -> None:
             log.info(
                 "worker_joined", worker_id=joined.worker_id, queues=[q.task_queue for q in joined.queues]
             )
-            life = _Life(settings, api, launcher, joined, incarnation, stop)
+            programs = ProgramHost(launcher, settings.state_dir / "work", toolbox.paths, toolbox.versions)
+            life = _Life(settings, api, programs, joined, incarnation, stop)
             refused: ExceptionGroup[Refused] | None = None
             try:
                 await life.run()
@@ -80,7 +87,7 @@ class _Life:
 
     settings: ScanSettings
     api: WorkerApi
-    launcher: Launcher
+    programs: ProgramHost
     joined: Joined
     incarnation: str
     stop: asyncio.Event
@@ -110,7 +117,7 @@ class _Life:
         spool = Spool(self.settings.state_dir / "spool", self.settings.limits.spool_bytes)
         return ScanHost(
             api=self.api,
-            launcher=self.launcher,
+            programs=self.programs,
             deliverer=Deliverer(self.api, spool, self.joined.inline_bytes),
             board=Board(),
             worker_id=self.joined.worker_id,

@@ -13,7 +13,7 @@ from runlane.stack.processes import ProcessSpec
 from runlane.stack.services import PROBE_TIMEOUT_S, Site, check_listening, server_environment
 from runlane.stack.state import LOOPBACK
 
-BUCKETS: Final = (names.RESULTS_BUCKET,)
+BUCKETS: Final = (names.RESULTS_BUCKET, names.PICTURES_BUCKET)
 
 
 class ObjectStore:

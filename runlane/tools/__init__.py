@@ -9,10 +9,18 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Final, TypeAlias
 
-from runlane.tools import http_probe, ports_scanner, subdomains, url_discovery, vulnerabilities
+from runlane.tools import (
+    http_probe,
+    ports_scanner,
+    screenshot,
+    subdomains,
+    url_discovery,
+    vulnerabilities,
+)
 from runlane.tools.http_probe import HttpRecord
 from runlane.tools.ports_scanner import PortRecord
 from runlane.tools.records import Category, MalformedRecord
+from runlane.tools.screenshot import ScreenshotRecord
 from runlane.tools.subdomains import SubdomainRecord
 from runlane.tools.url_discovery import UrlRecord
 from runlane.tools.vulnerabilities import FindingRecord
@@ -31,7 +39,7 @@ __all__ = [
     "parse_records",
 ]
 
-Record: TypeAlias = SubdomainRecord | PortRecord | HttpRecord | UrlRecord | FindingRecord
+Record: TypeAlias = SubdomainRecord | PortRecord | HttpRecord | UrlRecord | FindingRecord | ScreenshotRecord
 
 SAMPLE_REASONS: Final = 5
 """Reasons of refused records that are kept with the attempt."""
@@ -40,7 +48,10 @@ SAMPLE_REASONS: Final = 5
 class Toolset(StrEnum):
     """Tools that a worker carries whole or not at all; part of the task queue's name."""
 
-    PROBE = "probe"
+    PROBE = "probe"  # our own programs
+    PROJECTDISCOVERY = "projectdiscovery"
+    NMAP = "nmap"
+    BROWSER = "browser"
 
 
 class Shape(StrEnum):
@@ -91,6 +102,35 @@ class Parsed:
     """Up to five reasons, in order of appearance."""
 
 
+def _many(name: str, category: Category, fans_out: FansOut, wall_s: float) -> Tool:
+    """A foreign program that takes a list; large batches would make one bad member cost many."""
+    return Tool(
+        name,
+        category,
+        fans_out,
+        wall_s=wall_s,
+        parallelism=10,
+        toolset=Toolset.PROJECTDISCOVERY,
+        shape=Shape.MANY,
+        large_max_batch=50,
+    )
+
+
+def _each(name: str, category: Category, fans_out: FansOut, toolset: Toolset, wall_s: float) -> Tool:
+    """A foreign program with a process for each job."""
+    return Tool(
+        name,
+        category,
+        fans_out,
+        wall_s=wall_s,
+        parallelism=3,
+        toolset=toolset,
+        shape=Shape.EACH,
+        max_batch=6,
+        large_max_batch=12,
+    )
+
+
 _ALL: Final = (
     Tool("dnsprobe", Category.SUBDOMAINS, FansOut.TARGETS, wall_s=120, parallelism=5),
     Tool("portprobe", Category.PORTS_SCANNER, FansOut.ASSETS, wall_s=300, parallelism=25),
@@ -98,6 +138,13 @@ _ALL: Final = (
     Tool("webcrawl", Category.URL_DISCOVERY, FansOut.WEB_SERVICES, wall_s=300, parallelism=5),
     Tool("webcheck", Category.VULNERABILITIES, FansOut.WEB_SERVICES, wall_s=120, parallelism=5),
     Tool("noop", Category.BENCH, FansOut.TARGETS, wall_s=600, parallelism=100),
+    _many("naabu", Category.PORTS_SCANNER, FansOut.ASSETS, wall_s=300),
+    _many("httpx", Category.HTTP_PROBE, FansOut.SERVICES, wall_s=60),
+    _many("nuclei", Category.VULNERABILITIES, FansOut.WEB_SERVICES, wall_s=900),
+    _many("katana", Category.URL_DISCOVERY, FansOut.WEB_SERVICES, wall_s=300),
+    _each("subfinder", Category.SUBDOMAINS, FansOut.TARGETS, Toolset.PROJECTDISCOVERY, wall_s=900),
+    _each("nmap", Category.PORTS_SCANNER, FansOut.ASSETS, Toolset.NMAP, wall_s=300),
+    _each("screenshot", Category.SCREENSHOT, FansOut.WEB_SERVICES, Toolset.BROWSER, wall_s=60),
 )
 
 TOOLS: Final[Mapping[str, Tool]] = MappingProxyType({tool.name: tool for tool in _ALL})
@@ -115,6 +162,7 @@ CATEGORIES: Final[Mapping[Category, Callable[[object], Record]]] = MappingProxyT
         Category.HTTP_PROBE: http_probe.parse,
         Category.URL_DISCOVERY: url_discovery.parse,
         Category.VULNERABILITIES: vulnerabilities.parse,
+        Category.SCREENSHOT: screenshot.parse,
         Category.BENCH: _refuse_all,
     }
 )

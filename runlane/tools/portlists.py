@@ -4,9 +4,6 @@ from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from typing import Final
 
-from runlane.probes.job import BadInput
-from runlane.tools.clean import JsonValue
-
 MAX_PORT: Final = 65_535
 
 DEFAULT_PORTS: Final = (
@@ -140,17 +137,21 @@ DEFAULT_PORTS: Final = (
 """Ports of services that are often left open by mistake, and of the usual ones."""
 
 
-def parse_ports(value: JsonValue) -> list[int]:
+class MalformedPorts(ValueError):
+    """The value is no list of ports."""
+
+
+def parse_ports(value: object) -> list[int]:
     """Reads `"1-1024,8080"`, a list of numbers and ranges, or null for the default; sorted, each port once.
 
     Raises:
-        BadInput: something else, an empty list, or a port outside 1 to 65535.
+        MalformedPorts: something else, an empty list, or a port outside 1 to 65535.
     """
     if value is None:
         return sorted(DEFAULT_PORTS)
     parts = value.split(",") if isinstance(value, str) else value
     if not isinstance(parts, list) or not parts or len(parts) > MAX_PORT:
-        raise BadInput("option ports: ports and ranges expected, such as 1-1024,8080")
+        raise MalformedPorts("ports and ranges expected, such as 1-1024,8080")
     return sorted({port for part in parts for port in _parse_part(part)})
 
 
@@ -161,20 +162,20 @@ def format_ports(ports: Sequence[int]) -> str:
     return ",".join(str(low) if low == high else f"{low}-{high}" for low, high in ranges)
 
 
-def _parse_part(part: JsonValue) -> Iterable[int]:
+def _parse_part(part: object) -> Iterable[int]:
     text = str(part) if isinstance(part, int) and not isinstance(part, bool) else part
     if not isinstance(text, str):
-        raise BadInput("option ports: a port is a number")
+        raise MalformedPorts("a port is a number")
     low_text, dash, high_text = text.strip().partition("-")
     low = _parse_port(low_text)
     high = _parse_port(high_text) if dash else low
     if low > high:
-        raise BadInput(f"option ports: {text.strip()[:20]} runs backwards")
+        raise MalformedPorts(f"{text.strip()[:20]} runs backwards")
     return range(low, high + 1)
 
 
 def _parse_port(text: str) -> int:
     text = text.strip()
     if not (text.isascii() and text.isdigit() and len(text) <= 5 and 1 <= int(text) <= MAX_PORT):
-        raise BadInput(f"option ports: {text[:20]!r} is not a port")
+        raise MalformedPorts(f"{text[:20]!r} is not a port")
     return int(text)

@@ -26,6 +26,7 @@ class Category(StrEnum):
     HTTP_PROBE = "http_probe"
     URL_DISCOVERY = "url_discovery"
     VULNERABILITIES = "vulnerabilities"
+    SCREENSHOT = "screenshot"
     BENCH = "bench"  # no records, nothing to merge
 
 

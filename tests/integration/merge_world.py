@@ -17,6 +17,7 @@ TOOL_OF = {
     Category.HTTP_PROBE: "webprobe",
     Category.URL_DISCOVERY: "webcrawl",
     Category.VULNERABILITIES: "webcheck",
+    Category.SCREENSHOT: "screenshot",
 }
 
 

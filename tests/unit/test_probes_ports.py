@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from runlane.probes import portprobe
 from runlane.probes.egress import Egress
 from runlane.probes.job import BadInput, Refused
-from runlane.probes.ports import DEFAULT_PORTS, format_ports, parse_ports
 from runlane.probes.resolver import NoVerdict
+from runlane.tools.portlists import DEFAULT_PORTS, MalformedPorts, format_ports, parse_ports
 from tests.unit.probe_servers import page, run_job, serve_dns, serve_http, serve_tcp, server_context
 
 
@@ -53,9 +53,11 @@ def test_port_lists_are_read(value: Any, ports: list[int]) -> None:
 @pytest.mark.parametrize(
     "value", ["", "0", "65536", "5-1", "x", "1--2", "-5", "1,", [], [True], [1.5], 80, {}, "٣"]
 )
-def test_anything_else_is_bad_input(value: Any) -> None:
-    with pytest.raises(BadInput):
+async def test_anything_else_is_bad_input(value: Any) -> None:
+    with pytest.raises(MalformedPorts):
         parse_ports(value)
+    with pytest.raises(BadInput, match="option ports"):
+        await run_job(portprobe.run_job, {"host": "127.0.0.1"}, ports=value)
 
 
 @given(st.sets(st.integers(1, 65_535), min_size=1, max_size=50))

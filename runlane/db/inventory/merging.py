@@ -5,6 +5,7 @@ from types import MappingProxyType
 from typing import Final
 
 from runlane.db.inventory.findings import merge_findings
+from runlane.db.inventory.pictures import merge_pictures
 from runlane.db.inventory.ports import merge_ports
 from runlane.db.inventory.sightings import Ledger, Merged, MergeJob
 from runlane.db.inventory.subdomains import merge_subdomains
@@ -28,6 +29,7 @@ MERGES: Final[Mapping[Category, Callable[[Connection, Sequence[MergeJob], Ledger
             Category.HTTP_PROBE: merge_web,
             Category.URL_DISCOVERY: merge_urls,
             Category.VULNERABILITIES: merge_findings,
+            Category.SCREENSHOT: merge_pictures,
             Category.BENCH: _merge_nothing,
         }
     )

@@ -1,0 +1,158 @@
+"""One batch of a tool of shape `each`: one child for each job, up to the tool's parallelism."""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from runlane.jobs import Outcome
+from runlane.scan.batch import BatchSpec
+from runlane.scan.book import Book
+from runlane.scan.endings import refuse, settle, with_diagnostics
+from runlane.scan.pins import Refusal, pin
+from runlane.scan.programs import Bounds, How, ProgramHost, Run, RunEnd, private_folder, read_output
+from runlane.scan.wire import ClaimedJob, Member
+from runlane.tools.adapters.adapter import (
+    Adapter,
+    Conclusion,
+    Each,
+    Ended,
+    Raw,
+    Reader,
+    Stage,
+    ToolJob,
+    Workplace,
+)
+from runlane.tools.adapters.jobs import BadTarget
+from runlane.tools.adapters.options import BadOption, Options, read_options
+from runlane.tools.records import MalformedRecord
+
+_MOST_LOSSES: Final = 2
+"""Launchers that a job may lose in one batch, until it is given up."""
+
+
+class EachBatch:
+    """Runs once. `run` ends when every job has an outcome, was cancelled, or the batch was stopped."""
+
+    def __init__(
+        self, host: ProgramHost, spec: BatchSpec, adapter: Adapter, way: Each, on_finished: Callable[[], None]
+    ) -> None:
+        self._host = host
+        self._spec = spec
+        self._adapter = adapter
+        self._way = way
+        self._on_finished = on_finished
+        self._loop = asyncio.get_running_loop()
+        self._book = Book(spec.jobs, spec.limits.job_output_bytes)
+        self._waiting = deque(spec.jobs)
+        self._runs: dict[str, Run] = {}
+        self._is_stopped = False
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether every child shows life."""
+        return all(run.is_alive for run in self._runs.values())
+
+    def open_jobs(self) -> list[ClaimedJob]:
+        """Jobs that have no outcome yet; after `run`, those that were given up."""
+        return self._book.open_jobs()
+
+    def take_finished(self) -> list[Member]:
+        """Jobs that have ended since the last call."""
+        return self._book.take_finished()
+
+    async def run(self) -> None:
+        """Works the batch off."""
+        try:
+            options = read_options(self._adapter.schema, self._spec.options)
+        except BadOption as error:
+            self._book.end_all(Outcome.FATAL, str(error))
+            self._on_finished()
+            return
+        async with asyncio.TaskGroup() as group:
+            for _ in range(min(self._spec.tool.parallelism, len(self._spec.jobs))):
+                group.create_task(self._work(options))
+
+    def cancel(self, job_id: str, attempt: int) -> bool:
+        """Drops a job and all that it found or will find. False if it is not open at this attempt."""
+        if not self._book.holds(job_id, attempt):
+            return False
+        self._book.drop(job_id)
+        if job_id in self._runs:
+            self._runs[job_id].kill()
+        return True
+
+    def stop(self) -> None:
+        """Kills the children; jobs that have not ended are given up. Idempotent."""
+        self._is_stopped = True
+        for run in self._runs.values():
+            run.kill()
+
+    async def _work(self, options: Options) -> None:
+        while self._waiting and not self._is_stopped:
+            job = self._waiting.popleft()
+            losses = 0
+            while self._is_wanted(job) and losses < _MOST_LOSSES:
+                losses += await self._attempt(job, options)
+            self._on_finished()
+
+    def _is_wanted(self, job: ClaimedJob) -> bool:
+        return self._book.is_open(job.job_id) and not self._is_stopped
+
+    async def _attempt(self, job: ClaimedJob, options: Options) -> bool:
+        """Does one job; True if the launcher was lost meanwhile and the job is still to be done."""
+        pinned = await pin(job, self._adapter, options)
+        if isinstance(pinned, Refusal):
+            refuse(self._book, job.job_id, pinned)
+            return False
+        deadline = self._loop.time() + self._spec.wall_s
+        found: list[Raw] = []
+        for stage in self._way.stages:
+            if not self._is_wanted(job):
+                return False
+            try:
+                end, conclusion = await self._run_stage(stage, pinned, options, found, deadline)
+            except BadTarget as error:
+                self._book.end(job.job_id, Outcome.FATAL, str(error))
+                return False
+            if end.how is not How.EXITED:
+                settle(self._book, [job.job_id], end)
+                return end.how is How.LOST
+            is_last = stage is self._way.stages[-1]
+            if (is_last or conclusion.failure is not None) and self._book.is_open(job.job_id):
+                self._book.conclude(job.job_id, with_diagnostics(conclusion, end))
+                return False
+            found = self._book.records(job.job_id) if self._book.is_open(job.job_id) else []
+        return False
+
+    async def _run_stage(
+        self, stage: Stage, job: ToolJob, options: Options, found: Sequence[Raw], deadline: float
+    ) -> tuple[RunEnd, Conclusion]:
+        async with private_folder(self._host.folder) as folder:
+            command, reader = stage(job, options, Workplace(str(folder), tuple(found)))
+            self._book.begin(job.job_id, command.argv)
+            run = Run(self._host, self._adapter, self._bounds(deadline), f"{self._spec.mark}/{job.job_id}")
+            self._runs[job.job_id] = run
+            try:
+                end = await run.follow(command, folder, lambda line: self._take(job.job_id, reader, line))
+            finally:
+                del self._runs[job.job_id]
+            ended = Ended(end.code, end.stderr, await read_output(folder, command))
+        return end, reader.conclude(ended) if end.how is How.EXITED else Conclusion()
+
+    def _bounds(self, deadline: float) -> Bounds:
+        return Bounds(
+            wall_s=max(1.0, deadline - self._loop.time()),
+            silence_s=self._adapter.silence_s,
+            output_bytes=self._spec.limits.batch_output_bytes,
+            address_space_bytes=self._adapter.address_space_bytes,
+        )
+
+    def _take(self, job_id: str, reader: Reader, line: bytes) -> None:
+        if not self._book.is_open(job_id):
+            return
+        try:
+            for raw in reader.feed(line):
+                self._book.record(job_id, raw)
+        except MalformedRecord as error:
+            self._book.doubt(job_id, error.reason)
