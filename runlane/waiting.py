@@ -31,6 +31,8 @@ class Reason(StrEnum):
     RATE_LIMIT = "rate_limit"
     CONCURRENCY_LIMIT = "concurrency_limit"
     NO_WORKER = "no_worker"
+    SHARED_SHARE = "shared_share"  # others wait for the shared workers, too
+    SUSPECT = "suspect"  # workers were lost with it: such jobs go one at a time
     QUEUED = "queued"  # its batch waits for a free slot
     IN_LINE = "in_line"
 
@@ -114,6 +116,10 @@ class Waiting:
     """Claims of the last minute against limits per minute."""
     caps: Sequence[LimitUse] = ()
     """Jobs in progress against limits of how many."""
+    shared: LimitUse | None = None
+    """Batches on shared workers against the workspace's share, where only shared workers serve the class."""
+    is_suspect: bool = False
+    """Workers were lost with these jobs, and another such job is out."""
     queued: Queued | None = None
     ahead: int = 0
     """Due jobs of the step that come before it; counted up to one more than `COUNTED`."""
@@ -150,6 +156,8 @@ def explain(waiting: Waiting) -> Explanation:
         _limit(Reason.RATE_LIMIT, waiting.rates, "claimed in the last minute"),
         _limit(Reason.CONCURRENCY_LIMIT, waiting.caps, "in progress"),
         _worker(waiting.fleet),
+        _shared(waiting.shared),
+        _suspect(waiting),
         _queue(waiting),
         _line(waiting),
     )
@@ -238,6 +246,20 @@ def _worker(fleet: Fleet) -> Check:
     ]
     told = f" ({', '.join(misses)})" if misses else ""
     return Check(Reason.NO_WORKER, is_holding=True, text=no_worker(fleet.toolset, fleet.network) + told)
+
+
+def _shared(use: LimitUse | None) -> Check:
+    if use is None:
+        return Check(Reason.SHARED_SHARE, is_holding=False, text="no share of shared workers is used up")
+    text = f"{use.used} of {use.most} slots of {use.scope} in use while others wait"
+    return Check(Reason.SHARED_SHARE, use.is_reached, text)
+
+
+def _suspect(waiting: Waiting) -> Check:
+    if not waiting.is_suspect:
+        return Check(Reason.SUSPECT, is_holding=False, text="need not go alone")
+    text = "workers were lost with it, and another such job is out: they go one at a time"
+    return Check(Reason.SUSPECT, is_holding=True, text=text)
 
 
 def _queue(waiting: Waiting) -> Check:

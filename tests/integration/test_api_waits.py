@@ -11,6 +11,7 @@ from runlane.db.pool import Pool
 from runlane.settings import Settings
 from tests.integration.api_world import ApiWorld, Caller, assert_problem, open_api
 from tests.integration.dispatched_run import Shape, dispatched_run
+from tests.integration.scan_host import enrol
 
 pytestmark = [pytest.mark.integration, pytest.mark.breaks_invariants]  # rows are changed without their events
 
@@ -87,6 +88,24 @@ async def test_reason_of_a_pending_job_follows_its_rows(world: ApiWorld, caller:
         assert reason == expected
         assert "by ana" in text
         assert text.endswith(": upgrade")
+
+
+async def test_limit_that_is_used_up_is_the_reason(caller: Caller, pool: Pool) -> None:
+    workspace_id = caller.workspace_id
+    run = await dispatched_run(pool, workspace_id, Shape(batches=2, jobs_each=1))
+    host = await enrol(pool, workspace_id)
+    limit_id = await pool.fetchval(
+        "INSERT INTO limits (workspace_id, max_in_progress) VALUES ($1, 1) RETURNING id", workspace_id
+    )
+    (claimed,) = (await host.claim(run.dispatches[0], "key", 1)).jobs
+    job_id = await pool.fetchval("SELECT id FROM jobs WHERE status = 'pending'")
+
+    reached = await _why(caller, job_id)
+    await pool.execute("UPDATE limits SET max_in_progress = 2 WHERE id = $1", limit_id)
+
+    assert claimed.job_id != job_id
+    assert reached == ("concurrency_limit", "1 of 1 in progress for the workspace")
+    assert (await _why(caller, job_id))[0] == "queued"
 
 
 async def test_job_that_does_not_wait_says_what_became_of_it(

@@ -42,6 +42,8 @@ waits = st.builds(
     is_tool_enabled=st.booleans(),
     rates=uses,
     caps=uses,
+    shared=st.none() | st.builds(LimitUse, st.just("x"), st.integers(0, 9), st.integers(1, 9)),
+    is_suspect=st.booleans(),
     queued=st.none() | st.builds(Queued, st.just("scan.x.probe"), moments, counts),
     ahead=st.integers(0, 20_000),
 )
@@ -98,6 +100,10 @@ def _without(waiting: Waiting, reason: Reason) -> Waiting:
             return replace(waiting, caps=())
         case Reason.NO_WORKER:
             return replace(waiting, fleet=replace(waiting.fleet, slots=1))
+        case Reason.SHARED_SHARE:
+            return replace(waiting, shared=None)
+        case Reason.SUSPECT:
+            return replace(waiting, is_suspect=False)
         case _:
             raise AssertionError(reason)
 

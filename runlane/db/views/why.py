@@ -11,30 +11,39 @@ from datetime import datetime
 from typing import Final, TypeAlias
 from uuid import UUID
 
+from runlane import names
 from runlane.db.guards import LIVE_JOB, PENDING
+from runlane.db.limits import Uses, uses_of
 from runlane.db.pool import Connection, Record
+from runlane.db.sharing import use_of
+from runlane.db.taking import SUSPECT
 from runlane.errors import NotFound
 from runlane.jobs import JobStatus, RunStatus, StepStatus
-from runlane.waiting import COUNTED, Explanation, Fleet, Pause, PauseScope, Queued, Waiting, explain
+from runlane.waiting import COUNTED, Explanation, Fleet, LimitUse, Pause, PauseScope, Queued, Waiting, explain
 
 _Row: TypeAlias = Mapping[str, object]
 
 _WAITING: Final = f"""
 SELECT j.step_id, j.network_id, j.target_id IS NOT NULL AS has_target, j.dispatch_id IS NOT NULL AS is_queued,
        j.due_at > statement_timestamp() AS is_early, count(*) AS jobs, min(j.due_at) AS due_at,
-       max(j.failures) AS failures, min(d.task_queue) AS task_queue, min(d.created_at) AS queued_at
+       max(j.failures) AS failures, j.{SUSPECT} AS is_suspect, min(d.task_queue) AS task_queue,
+       min(d.created_at) AS queued_at
 FROM jobs j
 LEFT JOIN dispatches d ON d.id = j.dispatch_id
 WHERE j.workspace_id = $1 AND j.run_id = $2 AND j.{LIVE_JOB} AND j.status = {PENDING}"""
 
-_GROUP: Final = "GROUP BY 1, 2, 3, 4, 5"
+_GROUP: Final = "GROUP BY 1, 2, 3, 4, 5, is_suspect"
 
-_STATEMENT: Final = """
-WITH waiting AS ({waiting} {group})
+_STATEMENT: Final = f"""
+WITH waiting AS ({{waiting}} {{group}})
 SELECT s.step_id, s.status AS step_status, t.toolset, t.enabled, h.status AS run_status,
        statement_timestamp() AS as_of, w.allow_shared, n.name AS network,
        coalesce(g.jobs, 0) AS jobs, g.network_id, g.has_target, g.is_queued, g.due_at, g.failures,
        g.task_queue, g.queued_at,
+       g.is_suspect AND NOT g.is_queued AND EXISTS (
+         SELECT 1 FROM jobs o
+         WHERE o.workspace_id = s.workspace_id AND o.toolset = t.toolset AND o.completed_at IS NULL
+           AND o.{SUSPECT} AND o.dispatch_id IS NOT NULL) AS is_suspect,
        ARRAY(SELECT e.needs FROM run_needs e
              JOIN run_steps u ON u.run_id = e.run_id AND u.step_id = e.needs
              WHERE e.run_id = s.run_id AND e.step_id = s.step_id AND u.status <> 'completed'
@@ -148,7 +157,8 @@ async def why_job(conn: Connection, workspace_id: UUID, job_id: UUID) -> JobWhy:
         return _why(job, None, _told(job), None)
     statement = _BATCHES_AHEAD if row["is_queued"] else _AHEAD
     ahead = int(await conn.fetchval(statement, workspace_id, job_id))
-    explanation = explain(_waiting(row, ahead))
+    controls = await _controls(conn, workspace_id, [row])
+    explanation = explain(_waiting(row, controls[row["toolset"]], ahead))
     return _why(job, row["as_of"], explanation.text, explanation)
 
 
@@ -165,29 +175,51 @@ async def why_run(conn: Connection, workspace_id: UUID, run_id: UUID, step_id: s
     for row in await conn.fetch(_OF_RUN, workspace_id, run_id):
         if step_id is None or row["step_id"] == step_id:
             steps.setdefault(row["step_id"], []).append(row)
-    return RunWhy(run_id, RunStatus(status), [_step(name, rows) for name, rows in steps.items()])
+    controls = await _controls(conn, workspace_id, [row for rows in steps.values() for row in rows])
+    return RunWhy(run_id, RunStatus(status), [_step(name, rows, controls) for name, rows in steps.items()])
 
 
-def _step(step_id: str, rows: Sequence[Record]) -> StepWhy:
+@dataclass(frozen=True, slots=True)
+class _Controls:
+    """What counts for all jobs of a tool set: limits, and the share of shared workers."""
+
+    uses: Uses
+    shared: LimitUse | None
+
+
+async def _controls(conn: Connection, workspace_id: UUID, rows: Sequence[Record]) -> dict[str, _Controls]:
+    controls: dict[str, _Controls] = {}
+    for row in rows:
+        toolset = row["toolset"]
+        if toolset not in controls:
+            use = None
+            if row["allow_shared"]:
+                use = await use_of(conn, names.shared_scan_queue(toolset), workspace_id, toolset)
+            shared = LimitUse("the shared workers", use.out, use.most) if use and use.others_wait else None
+            controls[toolset] = _Controls(await uses_of(conn, workspace_id, toolset), shared)
+    return controls
+
+
+def _step(step_id: str, rows: Sequence[Record], controls: Mapping[str, _Controls]) -> StepWhy:
     status = StepStatus(rows[0]["step_status"])
     groups: dict[str, GroupWhy] = {}
     for row in rows:
         if not row["jobs"] and status is not StepStatus.WAITING:
             continue  # all of its jobs are in progress, or none is admitted yet
-        explanation = explain(_waiting(row, 0))
+        explanation = explain(_waiting(row, controls[row["toolset"]], 0))
         known = groups.get(explanation.text)
         jobs = row["jobs"] + (known.jobs if known else 0)
         groups[explanation.text] = GroupWhy(jobs, known.explanation if known else explanation)
     return StepWhy(step_id, status, sorted(groups.values(), key=lambda group: -group.jobs))
 
 
-def _waiting(row: Record, ahead: int) -> Waiting:
-    queued = None
+def _waiting(row: Record, controls: _Controls, ahead: int) -> Waiting:
+    fleet, queued = _fleet(row), None
     if row["is_queued"]:
         queued = Queued(row["task_queue"], row["queued_at"], ahead)
     return Waiting(
         as_of=row["as_of"],
-        fleet=_fleet(row),
+        fleet=fleet.fleet,
         due_at=row["due_at"] or row["as_of"],
         failures=row["failures"] or 0,
         pauses=[_pause(pause) for pause in row["pauses"] or ()],
@@ -196,6 +228,10 @@ def _waiting(row: Record, ahead: int) -> Waiting:
         open_needs=row["open_needs"],
         has_target=row["has_target"] is not False,
         is_tool_enabled=row["enabled"],
+        rates=controls.uses.rates,
+        caps=controls.uses.caps,
+        shared=controls.shared if queued is None and fleet.is_shared_only else None,
+        is_suspect=bool(row["is_suspect"]),
         queued=queued,
         ahead=0 if queued else ahead,
     )
@@ -211,11 +247,17 @@ def _pause(raw: _Row) -> Pause:
     )
 
 
-def _fleet(row: Record) -> Fleet:
+@dataclass(frozen=True, slots=True)
+class _Served:
+    fleet: Fleet
+    is_shared_only: bool
+
+
+def _fleet(row: Record) -> _Served:
     network_id = row["network_id"]
-    slots = draining = offline = elsewhere = forbidden = 0
+    own = shared = draining = offline = elsewhere = forbidden = 0
     for group in row["fleet"] or ():
-        workers, status = int(group["workers"]), group["status"]
+        workers, slots, status = int(group["workers"]), int(group["slots"]), group["status"]
         is_shared = group["scope"] == "shared"
         bound_to = UUID(group["network_id"]) if group["network_id"] else None
         if status == "draining":
@@ -226,9 +268,12 @@ def _fleet(row: Record) -> Fleet:
             forbidden += workers
         elif bound_to != network_id:
             elsewhere += workers
+        elif is_shared:
+            shared += slots
         else:
-            slots += int(group["slots"])
-    return Fleet(row["toolset"], row["network"], slots, draining, offline, elsewhere, forbidden)
+            own += slots
+    fleet = Fleet(row["toolset"], row["network"], own + shared, draining, offline, elsewhere, forbidden)
+    return _Served(fleet, is_shared_only=not own and shared > 0)
 
 
 def _why(job: Record, as_of: datetime | None, text: str, explanation: Explanation | None) -> JobWhy:
