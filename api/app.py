@@ -7,6 +7,7 @@ from importlib.metadata import version
 from fastapi import APIRouter, FastAPI
 
 from api import problems
+from api.gate import OPENAPI, Gate
 from api.middleware import BodyLimit, RequestId
 from api.resources import open_resources
 from api.routes import health, inventory, jobs, runs, targets, views, worker, workers
@@ -23,13 +24,15 @@ def create_app(settings: Settings) -> FastAPI:
         lifespan=_lifespan(settings),
         docs_url=None,
         redoc_url=None,
-        openapi_url="/v1/openapi.json",
+        openapi_url=OPENAPI,
         # A slash too many is a wrong address, not a redirect that drops the body.
         redirect_slashes=False,
     )
+    # What is added last is outermost: every refusal becomes a problem and has its request's id.
+    app.add_middleware(BodyLimit, limit_bytes=settings.body_limit_bytes)
+    app.add_middleware(Gate)
     problems.install(app)
-    app.add_middleware(BodyLimit, limit_bytes=settings.body_limit_bytes, refuse=problems.problem)
-    app.add_middleware(RequestId)  # added last, so outermost: a refused body has its id as well
+    app.add_middleware(RequestId)
     app.include_router(health.router)
     app.include_router(_v1())
     return app

@@ -11,11 +11,12 @@ from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from pydantic import BaseModel, ConfigDict, Field
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from api.gate import principal_of
 from api.resources import Resources
 from runlane.db.engine import workspace_transaction
-from runlane.db.keys import Principal, Scope, authenticate
+from runlane.db.keys import Principal, Scope
 from runlane.db.paging import MAX_LIMIT, PageRequest
-from runlane.errors import Forbidden, Invalid, Unauthenticated
+from runlane.errors import Forbidden, Invalid
 from runlane.events import Actor
 
 _bearer = HTTPBearer(auto_error=False, scheme_name="api key", description="`rl_…`, an API key")
@@ -44,22 +45,18 @@ def resources_of(request: Request) -> Resources:
     return resources
 
 
-async def _authenticated(
+async def _admitted(
     request: Request,
-    credentials: Annotated[HTTPAuthorizationCredentials | None, Security(_bearer)],
+    _documented: Annotated[HTTPAuthorizationCredentials | None, Security(_bearer)],
 ) -> Principal:
-    if credentials is None:
-        raise Unauthenticated("send a key: Authorization: Bearer rl_…", code="key.invalid")
-    resources = resources_of(request)
-    async with resources.system_pool.acquire() as conn:
-        principal = await authenticate(conn, credentials.credentials, resources.pepper)
+    principal = principal_of(request)
     structlog.contextvars.bind_contextvars(
         key_id=str(principal.key_id), workspace_id=str(principal.workspace_id)
     )
     return principal
 
 
-Caller = Annotated[Principal, Depends(_authenticated)]
+Caller = Annotated[Principal, Depends(_admitted)]
 
 
 def _access(scope: Scope) -> Callable[[Request, Principal], AsyncIterator[Access]]:

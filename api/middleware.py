@@ -1,4 +1,4 @@
-"""What wraps every request before any route: its id, and the limit of its body."""
+"""What wraps every request, whoever asks: its id, and the limit of its body."""
 
 import re
 from collections.abc import Awaitable, Callable
@@ -10,12 +10,9 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from runlane import names
-from runlane.errors import RunlaneError, TooLarge
+from runlane.errors import TooLarge
 
 _REQUEST_ID: Final = re.compile(r"[A-Za-z0-9._-]{8,64}\Z")
-
-Refuse = Callable[[Scope, RunlaneError], ASGIApp]
-"""Makes the answer that refuses a request."""
 
 
 def request_id_of(scope: Scope) -> str:
@@ -49,13 +46,13 @@ class RequestId:
 class BodyLimit:
     """Refuses a body that is too large before the rest of it is read, and hands on the others whole.
 
-    A route gets its body in one piece, so at most `limit_bytes` of one request are held.
+    A route gets its body in one piece, so at most `limit_bytes` of one request are held. TooLarge is raised:
+    what turns it into an answer stands around it.
     """
 
-    def __init__(self, app: ASGIApp, *, limit_bytes: int, refuse: Refuse) -> None:
+    def __init__(self, app: ASGIApp, *, limit_bytes: int) -> None:
         self._app = app
         self._limit_bytes = limit_bytes
-        self._refuse = refuse
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = Headers(scope=scope) if scope["type"] == "http" else Headers()
@@ -63,16 +60,14 @@ class BodyLimit:
             await self._app(scope, receive, send)
             return
         body = await self._read(headers.get("content-length", ""), receive)
-        if isinstance(body, RunlaneError):
-            await self._refuse(scope, body)(scope, receive, send)
-        elif body is not None:
+        if body is not None:
             await self._app(scope, _replay(body, receive), send)
 
-    async def _read(self, announced: str, receive: Receive) -> bytes | RunlaneError | None:
-        """Returns the body, the reason to refuse it, or None if the client is gone."""
+    async def _read(self, announced: str, receive: Receive) -> bytes | None:
+        """Returns the body, or None if the client is gone."""
         too_large = TooLarge(f"a body has at most {self._limit_bytes} bytes")
         if announced.isascii() and announced.isdigit() and int(announced[:20]) > self._limit_bytes:
-            return too_large
+            raise too_large
         parts: list[bytes] = []
         size = 0
         while True:
@@ -82,7 +77,7 @@ class BodyLimit:
             parts.append(message.get("body", b""))
             size += len(parts[-1])
             if size > self._limit_bytes:
-                return too_large
+                raise too_large
             if not message.get("more_body"):
                 return b"".join(parts)
 

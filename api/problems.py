@@ -15,6 +15,7 @@ from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response
 from starlette.exceptions import HTTPException
+from starlette.middleware.exceptions import ExceptionMiddleware
 from starlette.types import Scope
 
 from api.middleware import request_id_of
@@ -52,23 +53,17 @@ log = structlog.get_logger(__name__)
 
 
 def install(app: FastAPI) -> None:
-    """Registers the handlers of all errors."""
-    app.add_exception_handler(RunlaneError, _on_runlane_error)
-    app.add_exception_handler(RequestValidationError, _on_validation_error)
-    app.add_exception_handler(HTTPException, _on_http_exception)
+    """Registers the handlers of all errors, those of the middleware that was added before included."""
+    handlers = {
+        RunlaneError: _on_runlane_error,
+        RequestValidationError: _on_validation_error,
+        HTTPException: _on_http_exception,
+        **dict.fromkeys(DRIVER_ERRORS, _on_driver_error),
+    }
+    for kind, handler in handlers.items():
+        app.add_exception_handler(kind, handler)
     app.add_exception_handler(Exception, _on_unexpected)
-    for kind in DRIVER_ERRORS:
-        app.add_exception_handler(kind, _on_driver_error)
-
-
-def problem(scope: Scope, error: RunlaneError) -> Response:
-    """Builds the answer for one of our errors."""
-    answer = _answer(scope, _Problem(error.status, error.code, error.detail, error.fields))
-    if error.status == HTTPStatus.UNAUTHORIZED:
-        answer.headers["WWW-Authenticate"] = "Bearer"
-    if error.retryable or isinstance(error, InFlight):
-        answer.headers["Retry-After"] = str(RETRY_AFTER_S)
-    return answer
+    app.add_middleware(ExceptionMiddleware, handlers=handlers)
 
 
 def problems(*kinds: type[RunlaneError]) -> Responses:
@@ -106,18 +101,28 @@ def _answer(scope: Scope, problem: _Problem) -> Response:
 async def _on_runlane_error(request: Request, exception: Exception) -> Response:
     error = cast(RunlaneError, exception)  # registered for this class only
     if isinstance(error, Refused | Unavailable):
-        return problem(request.scope, error)
+        return _refusal(request.scope, error)
     log.error("defect", code=error.code, detail=error.detail, path=request.url.path, exc_info=exception)
     return _internal(request.scope)
+
+
+def _refusal(scope: Scope, error: RunlaneError) -> Response:
+    """Builds the answer for one of our errors."""
+    answer = _answer(scope, _Problem(error.status, error.code, error.detail, error.fields))
+    if error.status == HTTPStatus.UNAUTHORIZED:
+        answer.headers["WWW-Authenticate"] = "Bearer"
+    if error.retryable or isinstance(error, InFlight):
+        answer.headers["Retry-After"] = str(RETRY_AFTER_S)
+    return answer
 
 
 async def _on_validation_error(request: Request, exception: Exception) -> Response:
     faults = cast(RequestValidationError, exception).errors()  # registered for this class only
     if any(fault["type"] == "json_invalid" for fault in faults):
-        return problem(request.scope, Refused("the body is not JSON", code="request.malformed"))
+        return _refusal(request.scope, Refused("the body is not JSON", code="request.malformed"))
     # The value itself is not repeated: it may be a secret in the wrong place, or a megabyte.
     fields = {_path(fault["loc"]): str(fault["msg"])[:300] for fault in faults[:MAX_FIELDS]}
-    return problem(request.scope, Invalid("the request is not valid", code="request.invalid", fields=fields))
+    return _refusal(request.scope, Invalid("the request is not valid", code="request.invalid", fields=fields))
 
 
 async def _on_http_exception(request: Request, exception: Exception) -> Response:
@@ -132,7 +137,7 @@ async def _on_http_exception(request: Request, exception: Exception) -> Response
 async def _on_driver_error(request: Request, exception: Exception) -> Response:
     if is_lost(exception):
         log.warning("database_away", path=request.url.path, error=type(exception).__name__)
-        return problem(request.scope, Unavailable("the database does not answer"))
+        return _refusal(request.scope, Unavailable("the database does not answer"))
     return await _on_unexpected(request, exception)
 
 

@@ -9,7 +9,6 @@ import binascii
 from base64 import b64decode
 from collections.abc import AsyncIterator, Mapping
 from typing import Final, TypeVar
-from uuid import UUID
 
 import orjson
 from fastapi import APIRouter, Request
@@ -19,12 +18,14 @@ from pydantic import BaseModel, ValidationError
 
 from api.control import ControlHub, ControlStream
 from api.deps import resources_of
+from api.gate import caller_of, worker_of
 from api.worker_bodies import ClaimBody, HeartbeatBody, JoinBody, ResultsBody, UploadBody
 from runlane import names
-from runlane.db import claims, keys, staging, workers
+from runlane.db import claims, staging, workers
+from runlane.db.keys import Principal, Scope
 from runlane.db.pool import Connection
 from runlane.db.workers import DispatchContext, Worker
-from runlane.errors import Conflict, Forbidden, Invalid, NotFound, TooLarge, Unauthenticated, Unavailable
+from runlane.errors import Conflict, Forbidden, Invalid, NotFound, TooLarge, Unavailable
 from runlane.storage import is_object_key, object_key
 
 HEARTBEAT_S: Final = 5.0
@@ -38,19 +39,18 @@ BodyT = TypeVar("BodyT", bound=BaseModel)
 @router.post("/join")
 async def join(request: Request) -> Response:
     """Enrols a host with an enrolment key, or begins a new life of one that has a token."""
+    resources, caller = resources_of(request), caller_of(request)
+    if isinstance(caller, Principal):
+        caller.require(Scope.WORKER_JOIN)
     body = await _read(request, JoinBody)
     if body.protocol != names.WORKER_PROTOCOL:
         detail = f"this API speaks worker protocol {names.WORKER_PROTOCOL}, the worker {body.protocol}"
         raise Conflict(detail, code="worker.protocol")
-    resources, presented = resources_of(request), _token(request)
     async with resources.system_pool.acquire() as conn:
-        if presented.startswith(workers.TOKEN_START):
-            known = await workers.authenticate(conn, presented, resources.pepper)
-            return _joined(request, await _rejoin(conn, known, body.life, resources.control), None)
-        principal = await keys.authenticate(conn, presented, resources.pepper)
-        principal.require(keys.Scope.WORKER_JOIN)
+        if isinstance(caller, Worker):
+            return _joined(request, await _rejoin(conn, caller, body.life, resources.control), None)
         async with conn.transaction():
-            worker, token = await workers.enrol(conn, principal.workspace_id, body.life, resources.pepper)
+            worker, token = await workers.enrol(conn, caller.workspace_id, body.life, resources.pepper)
     return _joined(request, worker, token)
 
 
@@ -87,23 +87,19 @@ def _joined(request: Request, worker: Worker, token: str | None) -> Response:
 @router.post("/heartbeat")
 async def heartbeat(request: Request) -> Response:
     """Notes that the worker lives; answers with the jobs that are not, or no longer, its own."""
+    worker = _worker(request)
     body = await _read(request, HeartbeatBody)
-    resources = resources_of(request)
-    async with resources.system_pool.acquire() as conn:
-        worker = _current(request, await workers.authenticate(conn, _token(request), resources.pepper))
-        running = [(job.job_id, job.attempt) for job in body.running]
-        async with conn.transaction():
-            lost = await workers.beat(conn, worker, running, is_draining=body.draining)
+    running = [(job.job_id, job.attempt) for job in body.running]
+    async with resources_of(request).system_pool.acquire() as conn, conn.transaction():
+        lost = await workers.beat(conn, worker, running, is_draining=body.draining)
     return _json({"cancel": [{"job_id": job_id, "attempt": attempt} for job_id, attempt in lost]})
 
 
 @router.get("/stream")
 async def stream(request: Request) -> StreamingResponse:
     """The control stream: NDJSON down, presence by being open."""
-    resources = resources_of(request)
-    async with resources.system_pool.acquire() as conn:
-        worker = _current(request, await workers.authenticate(conn, _token(request), resources.pepper))
-    return StreamingResponse(_lines(resources.control, worker), media_type="application/x-ndjson")
+    lines = _lines(resources_of(request).control, _worker(request))
+    return StreamingResponse(lines, media_type="application/x-ndjson")
 
 
 async def _lines(hub: ControlHub, worker: Worker) -> AsyncIterator[bytes]:
@@ -123,9 +119,10 @@ async def _messages(control: ControlStream) -> AsyncIterator[bytes]:
 @router.post("/claims")
 async def claim(request: Request) -> Response:
     """Gives the worker up to `slots` jobs of a dispatch; a repeated key is answered alike."""
+    worker = _worker(request)
     body = await _read(request, ClaimBody)
     async with resources_of(request).system_pool.acquire() as conn:
-        worker, dispatch = await _dispatched(request, conn, body.dispatch_id)
+        dispatch = await workers.find_dispatch(conn, body.dispatch_id)
         if dispatch is None:
             return _json({"jobs": []})
         _require_class(worker, dispatch)
@@ -157,10 +154,10 @@ def _claim_request(worker: Worker, body: ClaimBody) -> claims.ClaimRequest:
 @router.post("/uploads")
 async def upload(request: Request) -> Response:
     """Gives a place in the bucket for one result, for a quarter of an hour from now."""
+    worker, resources = _worker(request), resources_of(request)
     body = await _read(request, UploadBody)
-    resources = resources_of(request)
     async with resources.system_pool.acquire() as conn:
-        worker, dispatch = await _dispatched(request, conn, body.dispatch_id)
+        dispatch = await workers.find_dispatch(conn, body.dispatch_id)
     if dispatch is None:
         raise NotFound("no such dispatch", code="dispatch.not_found")
     _require_class(worker, dispatch)
@@ -171,10 +168,11 @@ async def upload(request: Request) -> Response:
 @router.post("/results")
 async def results(request: Request) -> Response:
     """Stages outcomes at their attempts; a repeated delivery is answered like the first."""
+    worker = _worker(request)
     body = await _read(request, ResultsBody)
     inline = _inline(body, resources_of(request).settings.stage_inline_bytes)
     async with resources_of(request).system_pool.acquire() as conn:
-        worker, dispatch = await _dispatched(request, conn, body.dispatch_id)
+        dispatch = await workers.find_dispatch(conn, body.dispatch_id)
         if dispatch is None:  # the run was deleted, and its jobs with it
             return _json({"accepted": [], "stale": [member.job_id for member in body.members]})
         delivery = staging.Delivery(
@@ -216,20 +214,10 @@ def _object_ref(body: ResultsBody, dispatch: DispatchContext) -> staging.ObjectR
 @router.post("/leave")
 async def leave(request: Request) -> Response:
     """Ends this life of the worker, which has given back what it could not finish."""
-    resources = resources_of(request)
-    async with resources.system_pool.acquire() as conn:
-        worker = _current(request, await workers.authenticate(conn, _token(request), resources.pepper))
-        async with conn.transaction():
-            await workers.leave(conn, worker)
+    worker = _worker(request)
+    async with resources_of(request).system_pool.acquire() as conn, conn.transaction():
+        await workers.leave(conn, worker)
     return _json({})
-
-
-async def _dispatched(
-    request: Request, conn: Connection, dispatch_id: UUID
-) -> tuple[Worker, DispatchContext | None]:
-    pepper = resources_of(request).pepper
-    worker, dispatch = await workers.authenticate_with_dispatch(conn, _token(request), pepper, dispatch_id)
-    return _current(request, worker), dispatch
 
 
 def _require_class(worker: Worker, dispatch: DispatchContext) -> None:
@@ -237,18 +225,13 @@ def _require_class(worker: Worker, dispatch: DispatchContext) -> None:
         raise Forbidden("the dispatch is not for this worker's queues", code="worker.queue")
 
 
-def _current(request: Request, worker: Worker) -> Worker:
+def _worker(request: Request) -> Worker:
+    """The worker that calls, in its current life: all that is to be known before its body is read."""
+    worker = worker_of(request)
     given = request.headers.get(names.WORKER_INCARNATION_HEADER, "")
     if given != str(worker.require_incarnation()):
         raise workers.stale_incarnation()
     return worker
-
-
-def _token(request: Request) -> str:
-    scheme, _, token = request.headers.get("Authorization", "").partition(" ")
-    if scheme.lower() != "bearer" or not token:
-        raise Unauthenticated("send the token: Authorization: Bearer …", code=names.WORKER_TOKEN_CODE)
-    return token
 
 
 async def _read(request: Request, model: type[BodyT]) -> BodyT:

@@ -111,15 +111,18 @@ class DispatchContext:
 
 _LAST_JOIN = "SELECT max(joined_at) FROM workers WHERE workspace_id = $1"
 
-_FIND = "SELECT * FROM workers WHERE id = $1 AND deleted_at IS NULL"
+_FIND = """
+SELECT id, workspace_id, network_id, name, toolsets, slots, incarnation, status, token_digest
+FROM workers
+WHERE id = $1 AND deleted_at IS NULL
+"""
 
-_FIND_WITH_DISPATCH = """
-SELECT w.*, d.workspace_id AS dispatch_workspace_id, d.task_queue, t.category
-FROM workers w
-LEFT JOIN dispatches d ON d.id = $2
-LEFT JOIN run_steps s ON s.run_id = d.run_id AND s.step_id = d.step_id
-LEFT JOIN tools t ON t.id = s.tool_id
-WHERE w.id = $1 AND w.deleted_at IS NULL
+_FIND_DISPATCH = """
+SELECT d.id, d.workspace_id, d.task_queue, t.category
+FROM dispatches d
+JOIN run_steps s ON s.run_id = d.run_id AND s.step_id = d.step_id
+JOIN tools t ON t.id = s.tool_id
+WHERE d.id = $1
 """
 
 _ENROL = """
@@ -178,16 +181,10 @@ async def authenticate(conn: Connection, presented: str, pepper: bytes) -> Worke
     return _checked(row, presented, pepper)
 
 
-async def authenticate_with_dispatch(
-    conn: Connection, presented: str, pepper: bytes, dispatch_id: UUID
-) -> tuple[Worker, DispatchContext | None]:
-    """As `authenticate`, with the dispatch from the same statement; None if there is no such dispatch."""
-    row = await conn.fetchrow(_FIND_WITH_DISPATCH, worker_id_in(presented), dispatch_id)
-    worker = _checked(row, presented, pepper)
-    if row is None or row["task_queue"] is None:
-        return worker, None
-    context = DispatchContext(dispatch_id, row["dispatch_workspace_id"], row["task_queue"], row["category"])
-    return worker, context
+async def find_dispatch(conn: Connection, dispatch_id: UUID) -> DispatchContext | None:
+    """The dispatch that a worker speaks of; None if there is none, or its run was deleted."""
+    row = await conn.fetchrow(_FIND_DISPATCH, dispatch_id)
+    return None if row is None else DispatchContext(*row)
 
 
 async def enrol(conn: Connection, workspace_id: UUID | None, life: Life, pepper: bytes) -> tuple[Worker, str]:
