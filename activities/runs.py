@@ -13,6 +13,7 @@ from temporalio import activity
 
 from activities.failures import translated
 from runlane.db import admit, cancel, dispatch, runs, shards
+from runlane.db.acts import Act
 from runlane.db.pool import Connection, Pool
 from runlane.jobs import RunVerb
 from runlane.runs import Step, start_to_close
@@ -107,6 +108,8 @@ class BatchView:
     size: int
     start_to_close_s: float
     heartbeat_s: float
+    fairness_key: str = ""
+    """Among whom the workers of the queue are shared out: workspaces or, if empty, runs."""
 
 
 @dataclass
@@ -223,7 +226,8 @@ class RunActivities:
         async with self._transaction() as conn:
             read = await runs.resync(conn, UUID(ref.run_id), ref.workflow_id)
             if not read.is_closed:
-                await cancel.cancel_run(conn, read.workspace_id, read.run_id, "cancelled in Temporal")
+                act = Act(reason="cancelled in Temporal")
+                await cancel.cancel_run(conn, read.workspace_id, read.run_id, act)
 
     @activity.defn
     async def next_batches(self, request: NextInput) -> NextResult:
@@ -243,11 +247,11 @@ class RunActivities:
         return NextResult(
             is_closed=batches.is_closed,
             is_superseded=batches.is_superseded,
-            batches=[self._batch_view(taken) for taken in batches.dispatches],
+            batches=[self._batch_view(taken, call.workspace_id) for taken in batches.dispatches],
             steps=[WorkView(s.step_id, s.is_live, s.has_more, s.next_due_s) for s in batches.steps],
         )
 
-    def _batch_view(self, taken: dispatch.Dispatch) -> BatchView:
+    def _batch_view(self, taken: dispatch.Dispatch, workspace_id: UUID) -> BatchView:
         tool = TOOLS[taken.tool_id]
         life = start_to_close(taken.size, wall_s=tool.wall_s, parallelism=tool.parallelism)
         return BatchView(
@@ -259,6 +263,7 @@ class RunActivities:
             size=taken.size,
             start_to_close_s=life.total_seconds(),
             heartbeat_s=self._heartbeat_s,
+            fairness_key=str(workspace_id) if taken.is_shared else "",
         )
 
     @activity.defn

@@ -41,7 +41,11 @@ def _event(decision: Decision, now: datetime) -> Envelope:
         case JobVerb.RETRY:
             due_at = (now + verdict.delay).astimezone(UTC).isoformat()
             retried = JobRetried(
-                **_about(attempt), failures=attempt.failures + 1, due_at=due_at, error=decision.error
+                **_about(attempt),
+                failures=attempt.failures + 1,
+                due_at=due_at,
+                error=decision.error,
+                retry_job_id=None,
             )
             return _of(_JOB.retried, retried, attempt)
         case _:

@@ -10,7 +10,19 @@ from api import problems
 from api.gate import OPENAPI, Gate
 from api.middleware import BodyLimit, RequestId
 from api.resources import open_resources
-from api.routes import health, inventory, jobs, runs, targets, views, worker, workers
+from api.routes import (
+    health,
+    inventory,
+    jobs,
+    operations,
+    pauses,
+    runs,
+    steps,
+    targets,
+    views,
+    worker,
+    workers,
+)
 from runlane.errors import Forbidden, Invalid, Unauthenticated, Unavailable
 from runlane.settings import Settings
 
@@ -42,7 +54,7 @@ def _v1() -> APIRouter:
     always = problems.problems(Unauthenticated, Forbidden, Invalid, Unavailable)
     router = APIRouter(prefix="/v1", responses=always)
     # routes are tried in order: what every batch calls comes first
-    for resource in (worker, targets, runs, jobs, views, inventory, workers):
+    for resource in (worker, targets, runs, steps, jobs, operations, pauses, views, inventory, workers):
         router.include_router(resource.router)
     return router
 

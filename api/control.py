@@ -237,8 +237,8 @@ class ControlHub:
         match notice:
             case {"kind": "cancel_run", "run": str(run)}:
                 await self._cancel_run(UUID(run))
-            case {"kind": "cancel_job", "worker": str(worker), "job": str(job), "attempt": int(attempt)}:
-                self._push(UUID(worker), {"cancel_job": job, "attempt": attempt})
+            case {"kind": "cancel_jobs", "worker": str(worker), "jobs": list(jobs)}:
+                self._push(UUID(worker), {"cancel_jobs": jobs})
             case {"kind": "drain", "worker": str(worker)}:
                 self._push(UUID(worker), {"drain": True})
             case {"kind": "revoked", "worker": str(worker)}:

@@ -13,9 +13,12 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from api.gate import principal_of
 from api.resources import Resources
+from runlane.db.acts import Act
 from runlane.db.engine import workspace_transaction
+from runlane.db.idempotency import IdempotentRequest, hash_body
 from runlane.db.keys import Principal, Scope
 from runlane.db.paging import MAX_LIMIT, PageRequest
+from runlane.db.pool import Connection
 from runlane.errors import Forbidden, Invalid
 from runlane.events import Actor
 
@@ -37,6 +40,22 @@ class Access:
     def actor(self) -> Actor:
         """The caller as events name it."""
         return Actor(str(self.principal.key_id), "api_key")
+
+    def act(self, reason: str | None) -> Act:
+        """What the caller does, and why."""
+        return Act(self.actor, self.principal.name, reason)
+
+
+@dataclass(frozen=True, slots=True)
+class PlatformAccess:
+    """A caller with the platform's key, and the open transaction of the request as the system role."""
+
+    conn: Connection
+    principal: Principal
+
+    def act(self, reason: str | None) -> Act:
+        """What the caller does, and why."""
+        return Act(Actor(str(self.principal.key_id), "api_key"), self.principal.name, reason)
 
 
 def resources_of(request: Request) -> Resources:
@@ -70,14 +89,23 @@ def _access(scope: Scope) -> Callable[[Request, Principal], AsyncIterator[Access
     return open_access
 
 
+async def _open_platform(request: Request, principal: Caller) -> AsyncIterator[PlatformAccess]:
+    principal.require(Scope.PLATFORM_ADMIN)
+    async with resources_of(request).system_pool.acquire() as conn, conn.transaction():
+        yield PlatformAccess(conn, principal)
+
+
 # Scope "function": the commit comes before the answer, so what was answered is true.
 ReadTargets = Annotated[Access, Depends(_access(Scope.TARGETS_READ), scope="function")]
 WriteTargets = Annotated[Access, Depends(_access(Scope.TARGETS_WRITE), scope="function")]
 ReadRuns = Annotated[Access, Depends(_access(Scope.RUNS_READ), scope="function")]
 WriteRuns = Annotated[Access, Depends(_access(Scope.RUNS_WRITE), scope="function")]
 ReadJobs = Annotated[Access, Depends(_access(Scope.JOBS_READ), scope="function")]
+WriteJobs = Annotated[Access, Depends(_access(Scope.JOBS_WRITE), scope="function")]
 ReadInventory = Annotated[Access, Depends(_access(Scope.INVENTORY_READ), scope="function")]
 ReadWorkers = Annotated[Access, Depends(_access(Scope.WORKERS_READ), scope="function")]
+
+ForPlatform = Annotated[PlatformAccess, Depends(_open_platform, scope="function")]
 
 Opened = Annotated[Resources, Depends(resources_of)]
 
@@ -89,6 +117,13 @@ IdempotencyKey = Annotated[
         description="the same request with the same key is done once and answered alike for 24 hours",
     ),
 ]
+
+
+def keyed(access: Access, route: str, key: str | None, body: BaseModel) -> IdempotentRequest | None:
+    """The request as idempotency knows it; None without a key."""
+    if key is None:
+        return None
+    return IdempotentRequest(access.workspace_id, route, key, hash_body(body.model_dump(mode="json")))
 
 
 class PageQuery(BaseModel):

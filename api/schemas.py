@@ -48,7 +48,9 @@ Name = Annotated[Printable, StringConstraints(min_length=1, max_length=200, stri
 JsonObject = Annotated[dict[str, object], AfterValidator(_storable)]
 
 
-class _Request(BaseModel):
+class Request(BaseModel):
+    """Base of every body that is taken."""
+
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
@@ -58,7 +60,7 @@ class Answer(BaseModel):
     model_config = ConfigDict(frozen=True)
 
 
-class NewTarget(_Request):
+class NewTarget(Request):
     """What to scan from now on."""
 
     value: str = Field(
@@ -66,7 +68,7 @@ class NewTarget(_Request):
     )
 
 
-class NewRun(_Request):
+class NewRun(Request):
     """What to run on which targets."""
 
     definition: Annotated[str, StringConstraints(max_length=65_536)] | JsonObject = Field(
@@ -79,12 +81,6 @@ class NewRun(_Request):
     config: Annotated[dict[str, dict[str, object]], AfterValidator(_storable)] = Field(
         default_factory=dict, description="options by step id, laid over the definition's; `*`: every step"
     )
-
-
-class CancelRun(_Request):
-    """Why a run is cancelled."""
-
-    reason: Annotated[Printable, StringConstraints(max_length=1000)] | None = None
 
 
 class PageOf(Answer, Generic[ItemT]):
@@ -219,11 +215,11 @@ class Worker(Answer):
     """A scan worker."""
 
     id: UUID
-    tools: dict[str, str] = Field(description="versions of the tools that are foreign programs")
     name: str
     status: str
     toolsets: list[str]
     slots: dict[str, int]
+    tools: dict[str, str] = Field(description="versions of the tools that are foreign programs")
     version: str | None
     beat_at: datetime | None
     stream_seen_at: datetime | None

@@ -1,4 +1,4 @@
-"""The process of the lanes: the outbox relay, one loop per lane and the command relay, each kept alive."""
+"""The process of the lanes: outbox relay, a loop per lane, command relay, operations, each kept alive."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -9,6 +9,7 @@ import structlog
 from lanes.audit import AuditSink
 from lanes.commands import run_command_relay
 from lanes.loop import LaneConfig, Sink, run_lane
+from lanes.operations import run_operations
 from lanes.outages import is_transient, new_backoff
 from lanes.relay import RelayConfig, run_relay
 from runlane.backoff import pause
@@ -40,6 +41,7 @@ async def run_lanes(settings: Settings, stop: asyncio.Event) -> None:
     parts: dict[str, Part] = {
         "relay": lambda event: run_relay(relay_config, event),
         "commands": lambda event: run_command_relay(settings, event),
+        "operations": lambda event: run_operations(settings, event),
         **{f"lane_{sink.lane}": _lane(sink, lane_config) for sink in SINKS},
     }
     async with asyncio.TaskGroup() as group:

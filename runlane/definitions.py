@@ -73,6 +73,24 @@ class Definition:
             raise Invalid("the config does not fit the tools", code="definition.invalid", fields=faults)
         return Definition(self.name, tuple(_bounded(steps)))
 
+    def following(self, step_id: str) -> frozenset[str]:
+        """Steps that need this one, directly or through others."""
+        found = {step_id}
+        while more := {s.step_id for s in self.steps if found & set(s.needs)} - found:
+            found |= more
+        return frozenset(found - {step_id})
+
+    def only(self, step_ids: Collection[str]) -> "Definition":
+        """The same graph without the other steps: what needed one of them waits for it no more."""
+        kept = (step for step in self.steps if step.step_id in step_ids)
+        steps = (replace(s, needs=tuple(need for need in s.needs if need in step_ids)) for s in kept)
+        return Definition(self.name, tuple(steps))
+
+
+def _laid_over(step: StepDefinition, config: Mapping[str, Mapping[str, object]]) -> dict[str, object]:
+    shared = {name: value for name, value in config.get("*", {}).items() if takes_option(step.tool_id, name)}
+    return {**step.config, **shared, **config.get(step.step_id, {})}
+
 
 def limits_of(tool_id: str) -> BatchLimits:
     """Batch limits of a known tool."""
@@ -142,6 +160,10 @@ def _step_faults(raw: Mapping[object, object]) -> Iterator[tuple[str, str]]:
     config = raw.get("config", {})
     if not isinstance(config, Mapping):
         yield "config", "an object is required"
+    elif isinstance(tool, str):
+        options = {str(name): value for name, value in config.items()}
+        for name, fault in config_faults(tool, options).items():
+            yield f"config.{name[:64]}", fault
     if not isinstance(raw.get("config_profile", ""), str):
         yield "config_profile", "a text is required"
     if not isinstance(raw.get("name", ""), str):
@@ -160,10 +182,6 @@ def _bounded(steps: Iterable[StepDefinition]) -> Iterator[StepDefinition]:
             raise Invalid(detail, code="definition.too_large", fields={"config": detail})
         yield step
 
-    elif isinstance(tool, str):
-        options = {str(name): value for name, value in config.items()}
-        for name, fault in config_faults(tool, options).items():
-            yield f"config.{name[:64]}", fault
 
 def _graph_faults(steps: Sequence[StepDefinition]) -> dict[str, str]:
     known = {step.step_id for step in steps}

@@ -13,10 +13,13 @@ TEMPORAL_NAMESPACE: Final = "default"
 CORE_QUEUE: Final = "core"
 RESULT_QUEUE: Final = "job-result"
 """Queue of the merge. Source: Job registry, Results."""
+SWEEP_QUEUE: Final = "sweeps"
+"""Queue of the parts of sweeps; served by the process of the merge, which has the bucket."""
 
 # Workflow and activity types, by name where the other side must not import us
 RUN_WORKFLOW: Final = "RunWorkflow"
 STEP_SHARD_WORKFLOW: Final = "StepShard"
+SWEEP_WORKFLOW: Final = "Sweep"
 RUN_BATCH_ACTIVITY: Final = "run_batch"
 NUDGE_SIGNAL: Final = "nudge"
 
@@ -33,21 +36,23 @@ OUTBOX_CHANNEL: Final = "runlane_outbox"
 """NOTIFY channel that wakes the outbox relay."""
 COMMANDS_CHANNEL: Final = "runlane_commands"
 """NOTIFY channel that wakes the command relay."""
+OPERATIONS_CHANNEL: Final = "runlane_operations"
+"""NOTIFY channel that wakes whoever carries on operations on many jobs."""
 WORKERS_CHANNEL: Final = "runlane_workers"
 """NOTIFY channel that tells gateways whose row to look at: the id of a worker."""
 
 # S3
 RESULTS_BUCKET: Final = "job-results"
 """Bucket of staged results. Source: Job registry, Results."""
+AUDIT_BUCKET: Final = "audit-archive"
+"""Bucket of audit events that have left the database."""
+PICTURES_BUCKET: Final = "screenshots"
+"""Bucket of the pictures that runs have taken; they stay as long as their rows."""
 
 # Search attributes
 SA_WORKSPACE: Final = "WorkspaceId"
 SA_PROJECT: Final = "ProjectId"
 SA_RUN_KIND: Final = "RunKind"
-AUDIT_BUCKET: Final = "audit-archive"
-"""Bucket of audit events that have left the database."""
-PICTURES_BUCKET: Final = "screenshots"
-"""Bucket of the pictures that runs have taken; they stay as long as their rows."""
 SA_RUN_STATUS: Final = "RunStatus"
 SA_TOOLS: Final = "Tools"
 
@@ -64,6 +69,12 @@ IN_FLIGHT_CODE: Final = "idempotency.in_flight"
 WORKER_TOKEN_CODE: Final = "worker.token"  # noqa: S105  # a code, not a token
 IDENTITY_CONFLICT_CODE: Final = "worker.identity_conflict"
 
+SCAN_QUEUE_PREFIX: Final = "scan."
+NETWORK_PART: Final = ".net-"
+"""Parts of the task queues of scan workers; statements build the rest from rows."""
+SHARED_QUEUE_PREFIX: Final = "scan.shared."
+"""Start of the task queues of shared scan workers."""
+
 RUN_PREFIX: Final = "run/"
 """Start of a run's workflow id and subject; statements build the rest from its row."""
 JOB_PREFIX: Final = "job/"
@@ -77,18 +88,20 @@ def run_workflow_id(run_id: UUID) -> str:
     return f"{RUN_PREFIX}{run_id}"
 
 
-SHARED_QUEUE_PREFIX: Final = "scan.shared."
-"""Start of the task queues of shared scan workers."""
-
 def shard_workflow_id(run_id: UUID, step_id: str, number: int) -> str:
     """Workflow id of one shard of a step."""
     return f"{RUN_PREFIX}{run_id}/{step_id}/{number}"
 
 
+def sweep_schedule_id(sweep: str) -> str:
+    """Id of the schedule of a sweep; the ids of its workflows begin with it."""
+    return f"sweep/{sweep}"
+
+
 def scan_queue(workspace_id: UUID, toolset: str, network_id: UUID | None = None) -> str:
     """Task queue of a workspace's own scan workers: an eligibility class."""
-    network = f".net-{network_id}" if network_id else ""
-    return f"scan.{workspace_id}{network}.{toolset}"
+    network = f"{NETWORK_PART}{network_id}" if network_id else ""
+    return f"{SCAN_QUEUE_PREFIX}{workspace_id}{network}.{toolset}"
 
 
 def shared_scan_queue(toolset: str) -> str:
@@ -99,6 +112,11 @@ def shared_scan_queue(toolset: str) -> str:
 def job_subject(job_id: UUID) -> str:
     """CloudEvents subject of a job."""
     return f"{JOB_PREFIX}{job_id}"
+
+
+def result_subject(result_ref: str) -> str:
+    """CloudEvents subject of a staged result: by its id, or by the key of an object without a row."""
+    return f"result/{result_ref}"
 
 
 def run_subject(run_id: UUID) -> str:
@@ -146,9 +164,24 @@ def workspace_subject(workspace_id: UUID) -> str:
     return f"workspace/{workspace_id}"
 
 
+def pause_subject(pause_id: UUID) -> str:
+    """CloudEvents subject of a pause."""
+    return f"pause/{pause_id}"
+
+
+def operation_subject(operation_id: UUID) -> str:
+    """CloudEvents subject of an operation on many jobs."""
+    return f"operation/{operation_id}"
+
+
 def api_key_subject(key_id: UUID) -> str:
     """CloudEvents subject of an API key."""
     return f"api_key/{key_id}"
+
+
+def picture_key(workspace_id: UUID, run_id: UUID, job_id: UUID, attempt: int) -> str:
+    """Key of the picture that one attempt has taken."""
+    return f"{workspace_id}/{run_id}/{job_id}-{attempt}.png"
 
 
 def event_id(event_type: str, subject: str, ordinal: int | str = 0) -> UUID:
@@ -157,8 +190,3 @@ def event_id(event_type: str, subject: str, ordinal: int | str = 0) -> UUID:
     `ordinal` tells occurrences on one subject apart (the attempt of a job, for example).
     """
     return uuid5(_EVENT_NAMESPACE, f"{event_type}/{subject}/{ordinal}")
-def picture_key(workspace_id: UUID, run_id: UUID, job_id: UUID, attempt: int) -> str:
-    """Key of the picture that one attempt has taken."""
-    return f"{workspace_id}/{run_id}/{job_id}-{attempt}.png"
-
-

@@ -6,13 +6,17 @@ from uuid import UUID
 from fastapi import APIRouter, BackgroundTasks, Depends, Path, Query, Response
 from pydantic import Field
 
-from api.deps import IdempotencyKey, Opened, PageQuery, ReadRuns, WriteRuns, no_query
+from api.action_schemas import NewPriority, Pause, Prioritised, Rerun, RerunRun, Why
+from api.deps import IdempotencyKey, Opened, PageQuery, ReadRuns, WriteRuns, keyed, no_query
 from api.problems import problems
-from api.schemas import CancelRun, NewRun, PageOf, Run, RunCancelled, RunDetail, RunRef
+from api.reruns import answer_rerun
+from api.schemas import NewRun, PageOf, Run, RunCancelled, RunDetail, RunRef
+from runlane.db import pauses, priorities
 from runlane.db.cancel import cancel_run
 from runlane.db.engine import driver
-from runlane.db.idempotency import IdempotentRequest, hash_body
+from runlane.db.pauses import NewPause
 from runlane.db.queries import get_run, list_runs
+from runlane.db.reruns import rerun_run
 from runlane.db.run_requests import ROUTE, RunRequest, accept_run, resume_run
 from runlane.errors import Conflict, NotFound
 from runlane.jobs import RunStatus
@@ -46,7 +50,7 @@ async def start(
     key: IdempotencyKey = None,
 ) -> RunRef:
     """Accepts a run: its rows are written when this answers. `Location` is where to watch it."""
-    accepted = await accept_run(driver(access.conn), _request(access, body), _key(access, body, key))
+    accepted = await accept_run(driver(access.conn), _request(access, body), keyed(access, ROUTE, key, body))
     ref = RunRef.model_validate(accepted.answer.response)
     if (run := accepted.written) is None:
         response.headers["Idempotency-Replayed"] = "true"
@@ -64,10 +68,10 @@ async def show(access: ReadRuns, run_id: RunId) -> RunDetail:
 
 
 @router.post("/{run_id}/cancel", dependencies=[Depends(no_query)], responses=problems(NotFound, Conflict))
-async def cancel(access: WriteRuns, run_id: RunId, body: CancelRun | None = None) -> RunCancelled:
+async def cancel(access: WriteRuns, run_id: RunId, body: Why | None = None) -> RunCancelled:
     """Cancels a run and all its jobs that have not ended. Final at once; results in flight are discarded."""
-    reason = body.reason if body else None
-    result = await cancel_run(driver(access.conn), access.workspace_id, run_id, reason)
+    act = access.act(body.reason if body else None)
+    result = await cancel_run(driver(access.conn), access.workspace_id, run_id, act)
     return RunCancelled(run_id=run_id, status=RunStatus.CANCELLED, jobs=result.jobs)
 
 
@@ -77,10 +81,58 @@ async def cancel(access: WriteRuns, run_id: RunId, body: CancelRun | None = None
     dependencies=[Depends(no_query)],
     responses=problems(NotFound, Conflict),
 )
-async def resume(access: WriteRuns, run_id: RunId) -> RunRef:
-    """Starts the workflow of an open run again, from its rows; harmless while it runs."""
-    status = await resume_run(driver(access.conn), access.workspace_id, run_id)
+async def resume(access: WriteRuns, run_id: RunId, body: Why | None = None) -> RunRef:
+    """Lets an open run go on: lifts its pause, and starts its workflow if it is gone. Else harmless."""
+    act = access.act(body.reason if body else None)
+    status = await resume_run(driver(access.conn), access.workspace_id, run_id, act)
     return RunRef(run_id=run_id, status=status)
+
+
+@router.post("/{run_id}/pause", dependencies=[Depends(no_query)], responses=problems(NotFound, Conflict))
+async def pause(access: WriteRuns, run_id: RunId, body: Why | None = None) -> Pause:
+    """Stops dispatch of a run until it is resumed; what runs is finished."""
+    wanted = NewPause(access.workspace_id, run_id=run_id)
+    done = await pauses.pause(driver(access.conn), wanted, access.act(body.reason if body else None))
+    return Pause.model_validate(done.row)
+
+
+@router.post("/{run_id}/priority", dependencies=[Depends(no_query)], responses=problems(NotFound, Conflict))
+async def prioritise(access: WriteRuns, run_id: RunId, body: NewPriority) -> Prioritised:
+    """Gives a run a priority, with all its jobs that have not ended or are still to come."""
+    act = access.act(body.reason)
+    done = await priorities.prioritise_run(
+        driver(access.conn), access.workspace_id, run_id, body.priority, act
+    )
+    return Prioritised(run_id=run_id, priority=body.priority, jobs=done.jobs, moved=done.moved)
+
+
+@router.post(
+    "/{run_id}/rerun",
+    status_code=202,
+    dependencies=[Depends(no_query)],
+    responses=problems(NotFound, Conflict),
+)
+async def rerun(
+    access: WriteRuns,
+    run_id: RunId,
+    response: Response,
+    background: BackgroundTasks,
+    opened: Opened,
+    body: RerunRun | None = None,
+    key: IdempotencyKey = None,
+) -> Rerun:
+    """Does a run once more as a new run: whole, or from a step on with all that needs it."""
+    wanted = body or RerunRun()
+    conn, act = driver(access.conn), access.act(wanted.reason)
+    request = keyed(access, f"POST /v1/runs/{run_id}/rerun", key, wanted)
+
+    made, to_start = await answer_rerun(
+        conn, request, lambda: rerun_run(conn, access.workspace_id, run_id, act, from_step=wanted.from_step)
+    )
+    if to_start is not None:
+        background.add_task(opened.starter.start_soon, to_start)  # runs after the commit
+    response.headers["Location"] = f"/v1/runs/{made.run_id}"
+    return made
 
 
 def _request(access: WriteRuns, body: NewRun) -> RunRequest:
@@ -93,9 +145,3 @@ def _request(access: WriteRuns, body: NewRun) -> RunRequest:
         config=body.config,
         created_by=access.principal.name,
     )
-
-
-def _key(access: WriteRuns, body: NewRun, key: str | None) -> IdempotentRequest | None:
-    if key is None:
-        return None
-    return IdempotentRequest(access.workspace_id, ROUTE, key, hash_body(body.model_dump(mode="json")))

@@ -162,6 +162,7 @@ CREATE TABLE run_steps (
     CHECK (status IN ('waiting', 'running', 'completed', 'failed', 'skipped', 'cancelled')),
   config jsonb NOT NULL DEFAULT '{}',
   tolerance text,
+  priority smallint CHECK (priority BETWEEN 0 AND 4),
   scope_as_of timestamptz,
   admit_cursor uuid,
   admitted_at timestamptz,
@@ -176,6 +177,7 @@ CREATE TABLE run_steps (
   CHECK (status <> 'running' OR (opened_at IS NOT NULL AND scope_as_of IS NOT NULL))
 );
 COMMENT ON COLUMN run_steps.scope_as_of IS 'frozen when the step opens: what is created later is not in it';
+COMMENT ON COLUMN run_steps.priority IS 'of jobs that are still to be admitted; NULL: that of the run';
 COMMENT ON COLUMN run_steps.jobs_total IS 'jobs admitted so far';
 COMMENT ON COLUMN run_steps.admit_cursor IS 'last subject that has its job; admit goes on behind it';
 

@@ -1,4 +1,4 @@
-"""Pauses, limits, exclusions, blackout windows, and the commands that Temporal has to be told."""
+"""Pauses, limits, exclusions, blackout windows, operations on many jobs, and commands for Temporal."""
 
 from migrations.sql import execute
 
@@ -16,11 +16,14 @@ CREATE TABLE pauses (
   created_by text,
   created_at timestamptz NOT NULL DEFAULT clock_timestamp(),
   lifted_at timestamptz,
+  lifted_by text,
   CHECK ((scope = 'platform') = (workspace_id IS NULL)),
   CHECK ((scope = 'run') = (run_id IS NOT NULL)),
+  CHECK ((scope = 'toolset') = (toolset IS NOT NULL)),
   FOREIGN KEY (workspace_id, run_id) REFERENCES job_histories (workspace_id, id) ON DELETE CASCADE
 );
-CREATE INDEX pauses_active ON pauses (workspace_id) WHERE lifted_at IS NULL;
+CREATE UNIQUE INDEX pauses_active ON pauses (workspace_id, run_id, toolset) NULLS NOT DISTINCT
+  WHERE lifted_at IS NULL;
 
 CREATE TABLE limits (
   id uuid PRIMARY KEY DEFAULT uuidv7(),
@@ -45,9 +48,6 @@ CREATE TABLE limit_claims (
 );
 COMMENT ON TABLE limit_claims IS 'claims that count against a limit; written and pruned under the lock of its row';
 
-CREATE TABLE worker_losses (
-  id uuid PRIMARY KEY DEFAULT uuidv7(),
-  worker_id uuid NOT NULL REFERENCES workers ON DELETE CASCADE,
 CREATE TABLE limit_waiters (
   limit_id uuid NOT NULL REFERENCES limits ON DELETE CASCADE,
   workflow_id text NOT NULL,
@@ -58,6 +58,9 @@ CREATE TABLE limit_waiters (
 );
 COMMENT ON TABLE limit_waiters IS 'workflows that found no room; who asks next lets them go first';
 
+CREATE TABLE worker_losses (
+  id uuid PRIMARY KEY DEFAULT uuidv7(),
+  worker_id uuid NOT NULL REFERENCES workers ON DELETE CASCADE,
   live integer NOT NULL,
   lost_at timestamptz NOT NULL DEFAULT clock_timestamp()
 );
@@ -94,6 +97,27 @@ CREATE TABLE blackout_windows (
   CHECK (starts_at < ends_at),
   FOREIGN KEY (workspace_id, target_id) REFERENCES targets (workspace_id, id) ON DELETE CASCADE
 );
+
+CREATE TABLE operations (
+  id uuid PRIMARY KEY DEFAULT uuidv7(),
+  workspace_id uuid NOT NULL REFERENCES workspaces ON DELETE CASCADE,
+  action text NOT NULL CHECK (action IN ('jobs.cancel')),
+  filter jsonb NOT NULL,
+  reason text,
+  created_by text,
+  actor jsonb,
+  as_of timestamptz NOT NULL DEFAULT clock_timestamp(),
+  cursor uuid,
+  matched integer NOT NULL DEFAULT 0,
+  changed integer NOT NULL DEFAULT 0,
+  is_aborted boolean NOT NULL DEFAULT false,
+  moved_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+  finished_at timestamptz,
+  UNIQUE (workspace_id, id)
+);
+COMMENT ON TABLE operations IS 'one act of a person on many jobs, done in chunks; each moves the cursor in its own transaction';
+COMMENT ON COLUMN operations.as_of IS 'jobs written later are not touched';
+CREATE INDEX operations_open ON operations (moved_at) WHERE finished_at IS NULL;
 
 CREATE TABLE commands (
   id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,

@@ -2,7 +2,7 @@
 
 `runlane_api` sees the rows of the workspace that its transaction named (`SET LOCAL runlane.workspace`), and
 none when it named none. `runlane_system` (core, results, lanes, worker endpoints) bypasses row security.
-Rows without a workspace (built-in tools and definitions) are readable by all and writable by none but the
+Rows without a workspace (built-in tools and definitions, controls of everything) are readable by all and writable by none but the
 system role. The owner role runs migrations only.
 """
 
@@ -18,9 +18,9 @@ TENANT_TABLES = (
     "project_scopes", "schedules", "schedule_fires", "job_histories", "run_targets", "run_steps",
     "run_needs", "run_shards", "dispatches", "jobs", "job_results", "job_attempts", "job_error_logs",
     "port_observations", "http_responses", "url_observations", "screenshots", "limit_claims", "exclusions",
-    "blackout_windows", "commands", "outbox", "audit_events", "pauses",
+    "blackout_windows", "commands", "outbox", "audit_events", "operations",
 )  # fmt: skip
-SHARED_TABLES = ("tools", "connectors", "workflow_definitions", "limits")
+SHARED_TABLES = ("tools", "connectors", "workflow_definitions", "limits", "pauses")
 APPEND_ONLY = ("audit_events",)
 
 ARCHIVER = "runlane_drop_archived_audit(bigint, bigint, integer, text, bytea)"

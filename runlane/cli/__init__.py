@@ -8,7 +8,19 @@ from typing import Annotated
 
 import typer
 
-from runlane.cli import inventory, jobs, keys, local, processes, runs, targets, views
+from runlane.cli import (
+    inventory,
+    jobs,
+    keys,
+    local,
+    operations,
+    pauses,
+    processes,
+    runs,
+    steps,
+    targets,
+    views,
+)
 from runlane.cli.errors import CommandError, from_runlane_error
 from runlane.cli.output import print_error
 from runlane.errors import RunlaneError
@@ -23,7 +35,10 @@ app = typer.Typer(
 local.register(app)
 processes.register(app)
 app.add_typer(runs.app, name="run")
+app.add_typer(steps.app, name="step")
 app.add_typer(jobs.app, name="job")
+app.add_typer(operations.app, name="operation")
+app.add_typer(pauses.app, name="pause")
 views.register(jobs.app, runs.app)
 app.add_typer(targets.app, name="target")
 app.add_typer(processes.worker_app, name="worker")

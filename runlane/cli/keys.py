@@ -25,6 +25,9 @@ MadeT = TypeVar("MadeT")
 def create_key(
     name: Annotated[str, typer.Argument(help="What the key is for.")],
     workspace: Annotated[str, typer.Option("--workspace", "-w", help="Name or id.")] = "default",
+    platform: Annotated[
+        bool, typer.Option("--platform", help="For the whole installation: maintenance; of no workspace.")
+    ] = False,
     scope: Annotated[
         list[str] | None, typer.Option("--scope", help="May be repeated; default: all of the workspace.")
     ] = None,
@@ -39,8 +42,9 @@ def create_key(
     expires_at = datetime.now(UTC) + timedelta(days=days) if days else None
 
     async def make(conn: "Connection") -> keys.CreatedKey:
-        workspace_id = await workspaces.find_workspace(conn, workspace)
-        new = keys.NewKey(name, workspace_id, scope or [keys.ALL_SCOPES], expires_at)
+        workspace_id = None if platform else await workspaces.find_workspace(conn, workspace)
+        scopes = [keys.Scope.PLATFORM_ADMIN] if platform else scope or [keys.ALL_SCOPES]
+        new = keys.NewKey(name, workspace_id, scopes, expires_at)
         return await keys.create_key(conn, new, pepper)
 
     made = asyncio.run(_in_transaction(settings, make))

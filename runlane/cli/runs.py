@@ -9,7 +9,7 @@ import typer
 from runlane.cli.answers import Json, objects_in
 from runlane.cli.errors import CommandError, ExitCode
 from runlane.cli.lists import Listing, print_list
-from runlane.cli.options import JsonFlag, Limit, Sort
+from runlane.cli.options import JsonFlag, Limit, PriorityName, Reason, Sort
 from runlane.cli.output import Column, note, print_fields, print_json, print_rows
 from runlane.cli.profile import open_client
 
@@ -110,11 +110,7 @@ def index(
 
 
 @app.command("cancel")
-def cancel(
-    run: RunId,
-    reason: Annotated[str | None, typer.Option("--reason", help="For those who ask later.")] = None,
-    as_json: JsonFlag = False,
-) -> None:
+def cancel(run: RunId, reason: Reason = None, as_json: JsonFlag = False) -> None:
     """Cancel a run and everything in it that has not ended. Final."""
     with open_client() as client:
         done = client.post(f"{PATH}/{client.resolve(PATH, run)}/cancel", {"reason": reason})
@@ -124,15 +120,58 @@ def cancel(
         note(f"cancelled run {done['run_id']} with {done['jobs']} jobs")
 
 
-@app.command("resume")
-def resume(run: RunId, as_json: JsonFlag = False) -> None:
-    """Start the workflow of an open run again, from its rows; harmless while it runs."""
+@app.command("pause")
+def pause(run: RunId, reason: Reason = None, as_json: JsonFlag = False) -> None:
+    """Dispatch nothing more of a run until it is resumed; what runs is finished."""
     with open_client() as client:
-        done = client.post(f"{PATH}/{client.resolve(PATH, run)}/resume")
+        done = client.post(f"{PATH}/{client.resolve(PATH, run)}/pause", {"reason": reason})
+    if as_json:
+        print_json(done)
+    else:
+        note(f"paused run {done['run_id']}; next: runlane run resume")
+
+
+@app.command("resume")
+def resume(run: RunId, reason: Reason = None, as_json: JsonFlag = False) -> None:
+    """Let an open run go on: lift its pause, and start its workflow if it is gone. Else harmless."""
+    with open_client() as client:
+        done = client.post(f"{PATH}/{client.resolve(PATH, run)}/resume", {"reason": reason})
     if as_json:
         print_json(done)
     else:
         note(f"run {done['run_id']} goes on ({done['status']})")
+
+
+@app.command("priority")
+def priority(run: RunId, name: PriorityName, reason: Reason = None, as_json: JsonFlag = False) -> None:
+    """Give a run another priority, with its jobs that have not ended or are still to come."""
+    with open_client() as client:
+        path = f"{PATH}/{client.resolve(PATH, run)}/priority"
+        done = client.post(path, {"priority": name, "reason": reason})
+    if as_json:
+        print_json(done)
+    else:
+        note(f"{done['jobs']} jobs have priority {name} now; {done['moved']} of them wait")
+
+
+@app.command("rerun")
+def rerun(
+    run: RunId,
+    from_step: Annotated[
+        str | None, typer.Option("--from", help="This step and all that needs it; default: the whole run.")
+    ] = None,
+    reason: Reason = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Do a run once more, as a new run over the same scope."""
+    with open_client() as client:
+        path = f"{PATH}/{client.resolve(PATH, run)}/rerun"
+        done = client.post(path, {"from_step": from_step, "reason": reason}, once=True)
+    if as_json:
+        print_json(done)
+    else:
+        print(done["run_id"])
+        note("next: runlane run watch @last")
 
 
 def parse_options(options: list[str]) -> dict[str, dict[str, object]]:

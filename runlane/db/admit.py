@@ -6,6 +6,7 @@ row `FOR SHARE`: a cancelled run admits no more.
 """
 
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Final
 from uuid import UUID
 
@@ -34,13 +35,13 @@ class Admitted:
 _OPEN = f"""
 UPDATE run_steps
 SET status = '{STEPS.target_of(StepVerb.OPEN)}', opened_at = clock_timestamp(),
-  scope_as_of = clock_timestamp()
+  scope_as_of = coalesce($3, clock_timestamp())
 WHERE run_id = $1 AND step_id = $2 AND {step_may(StepVerb.OPEN)}
 """
 
 _STEP = """
 SELECT s.workspace_id, s.run_id, s.step_id, s.tool_id, s.scope_as_of, s.admit_cursor, s.admitted_at, s.status,
-       h.priority
+       coalesce(s.priority, h.priority) AS priority
 FROM run_steps s
 JOIN job_histories h ON h.id = s.run_id
 WHERE s.run_id = $1 AND s.step_id = $2 AND h.closed_at IS NULL
@@ -109,9 +110,11 @@ WHERE run_id = $1 AND step_id = $2
 """
 
 
-async def open_step(conn: Connection, run_id: UUID, step_id: str) -> None:
-    """Opens a waiting step and freezes its scope; an open or closed one stays as it is."""
-    await conn.execute(_OPEN, run_id, step_id)
+async def open_step(
+    conn: Connection, run_id: UUID, step_id: str, scope_as_of: datetime | None = None
+) -> None:
+    """Opens a waiting step and freezes its scope as of then, or now; another one stays as it is."""
+    await conn.execute(_OPEN, run_id, step_id, scope_as_of)
 
 
 async def admit_chunk(conn: Connection, run_id: UUID, step_id: str) -> Admitted:

@@ -1,24 +1,37 @@
-"""Cancel of a run: the verdict is written here, at once; what runs is told afterwards.
+"""Cancel of a run, a step or jobs: the verdict is written here, at once; what runs is told afterwards.
 
+Locks are taken in one order: the run's row, the step's row, jobs by id.
 Source: Job registry, When something goes wrong (cancellation is terminal and discards the in-flight result).
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import groupby
+from typing import Final
 from uuid import UUID
 
 import orjson
 
 from runlane import names
 from runlane.db import nudges, outbox, shards
-from runlane.db.guards import job_may, run_may, step_may
+from runlane.db.acts import Act, Action, Deed, acted
+from runlane.db.guards import FAILED, IN_PROGRESS, is_rerun, job_may, run_may, step_may
 from runlane.db.pool import Connection, Record
 from runlane.errors import Conflict, NotFound
-from runlane.events import EVENT_CATALOG, Envelope, envelope, scrub_text
-from runlane.events.payloads import JobCancelled, RunPayload
+from runlane.events import EVENT_CATALOG, Envelope, envelope
+from runlane.events.payloads import JobCancelled, RunPayload, StepPayload
 from runlane.jobs import JOBS, RUNS, STEPS, JobVerb, Outcome, RunVerb, StepVerb
 
-CAUSE_RUN = "run"
+CAUSE_RUN: Final = "run"
 """Value of the `cause` attribute of events that a run action brought about, job by job."""
+
+CAUSE_STEP: Final = "step"
+"""The same of an action on a step."""
+
+NOTICE_JOBS: Final = 100
+"""Jobs of one control notice: PostgreSQL takes 8,000 bytes in each."""
+
+NOBODY: Final = Act()
 
 # Weak enough to let a settle that holds jobs refer to the run, or each would wait for what the other holds.
 _RUN = """
@@ -26,19 +39,31 @@ SELECT id, name, kind, status, closed_at FROM job_histories WHERE workspace_id =
 FOR NO KEY UPDATE
 """
 
-_JOBS = f"""
+_STEP = "SELECT status, tool_id FROM run_steps WHERE run_id = $1 AND step_id = $2 FOR UPDATE"
+
+_JOB = "SELECT run_id, status FROM jobs WHERE workspace_id = $1 AND id = $2"
+
+
+def _doom(which: str) -> str:
+    return f"""
 WITH doomed AS (
   SELECT id, status AS was FROM jobs
-  WHERE run_id = $1 AND completed_at IS NULL AND {job_may(JobVerb.CANCEL)}
+  WHERE {which} AND {job_may(JobVerb.CANCEL)}
   ORDER BY id
   FOR UPDATE
 )
 UPDATE jobs
-SET status = '{JOBS.target_of(JobVerb.CANCEL)}', completed_at = clock_timestamp(), reason = $2, cause = $3
+SET status = '{JOBS.target_of(JobVerb.CANCEL)}', completed_at = clock_timestamp(), reason = $1, cause = $2
 FROM doomed
 WHERE jobs.id = doomed.id
-RETURNING jobs.id, jobs.workspace_id, jobs.step_id, jobs.tool_id, jobs.attempt
+RETURNING jobs.id, jobs.workspace_id, jobs.run_id, jobs.step_id, jobs.tool_id, jobs.attempt,
+          CASE WHEN doomed.was = {IN_PROGRESS} THEN jobs.worker_id END AS worker_id
 """
+
+
+_JOBS_OF_RUN = _doom("run_id = $3 AND completed_at IS NULL")
+_JOBS_OF_STEP = _doom("run_id = $3 AND step_id = $4 AND completed_at IS NULL")
+_JOBS_BY_ID = _doom("workspace_id = $3 AND id = ANY($4::uuid[])")
 
 _ATTEMPTS = f"""
 UPDATE job_attempts SET ended_at = clock_timestamp(), outcome = '{Outcome.CANCELLED}'
@@ -50,6 +75,14 @@ UPDATE run_steps SET status = '{STEPS.target_of(StepVerb.CANCEL)}', closed_at = 
 WHERE run_id = $1 AND {step_may(StepVerb.CANCEL)}
 """
 
+_CLOSE_STEP = f"""
+UPDATE run_steps SET status = '{STEPS.target_of(StepVerb.CANCEL)}', closed_at = clock_timestamp(),
+  jobs_failed = (SELECT count(*) FROM jobs j
+                 WHERE j.run_id = $1 AND j.step_id = $2 AND j.status = {FAILED} AND NOT {is_rerun("j")})
+WHERE run_id = $1 AND step_id = $2 AND {step_may(StepVerb.CANCEL)}
+RETURNING jobs_total, jobs_failed
+"""
+
 _CLOSE = f"""
 UPDATE job_histories SET status = '{RUNS.target_of(RunVerb.CANCEL)}', closed_at = clock_timestamp(),
   blocked_reason = NULL
@@ -59,15 +92,13 @@ WHERE id = $1 AND {run_may(RunVerb.CANCEL)}
 
 @dataclass(frozen=True, slots=True)
 class CancelResult:
-    """What the cancel did; `jobs` is 0 when the run had been cancelled before."""
+    """What the cancel of a run or step did; `jobs` is 0 when it had been cancelled before."""
 
     run_id: UUID
     jobs: int
 
 
-async def cancel_run(
-    conn: Connection, workspace_id: UUID, run_id: UUID, reason: str | None = None
-) -> CancelResult:
+async def cancel_run(conn: Connection, workspace_id: UUID, run_id: UUID, act: Act = NOBODY) -> CancelResult:
     """Cancels a run and every job in it that has not ended, in one transaction of the caller.
 
     Idempotent: a cancelled run is left as it is. Staged results of its jobs are discarded by the settle that
@@ -77,38 +108,144 @@ async def cancel_run(
         NotFound: no such run in this workspace.
         Conflict: `run.closed`, it completed or failed before.
     """
-    run = await conn.fetchrow(_RUN, workspace_id, run_id)
-    if run is None:
-        raise NotFound("no such run", code="run.not_found")
+    run = await _lock_run(conn, workspace_id, run_id)
     if run["status"] == RUNS.target_of(RunVerb.CANCEL):
         return CancelResult(run_id, 0)
-    if run["closed_at"] is not None:
-        raise Conflict(f"the run is {run['status']} already", code="run.closed")
-    clean_reason = scrub_text(reason) if reason else None
-    workflows = await nudges.workflows_of_run(conn, run_id)
-    await nudges.nudge(conn, workflows)
-    rows = await conn.fetch(_JOBS, run_id, clean_reason, CAUSE_RUN)
-    await conn.execute(_ATTEMPTS, [row["id"] for row in rows])
+    _require_open(run)
+    await nudges.nudge_runs(conn, [run_id])
+    rows = await conn.fetch(_JOBS_OF_RUN, act.clean_reason, CAUSE_RUN, run_id)
     await conn.execute(_STEPS, run_id)
     await shards.close_shards(conn, run_id)
     await conn.execute(_CLOSE, run_id)
-    for start in range(0, len(rows), outbox.INSERT_CHUNK):  # other requests have their turn in between
-        await outbox.insert(
-            conn, _job_events(run_id, rows[start : start + outbox.INSERT_CHUNK], clean_reason)
-        )
-    await outbox.insert(conn, [_run_event(run, workspace_id, clean_reason)])
-    message = orjson.dumps({"kind": "cancel_run", "run": str(run_id)}).decode()
-    await conn.execute("SELECT pg_notify($1, $2)", names.CONTROL_CHANNEL, message)
+    await _end_attempts(conn, rows, act, CAUSE_RUN)
+    deed = Deed(Action.RUN_CANCEL, workspace_id, names.run_subject(run_id), run_id=run_id, jobs=len(rows))
+    await outbox.insert(conn, [_run_event(run, workspace_id, act), acted(act, deed)])
+    await _notify(conn, {"kind": "cancel_run", "run": str(run_id)})
     return CancelResult(run_id, len(rows))
 
 
-def _job_events(run_id: UUID, rows: list[Record], reason: str | None) -> list[Envelope]:
+async def cancel_step(
+    conn: Connection, workspace_id: UUID, run_id: UUID, step_id: str, act: Act = NOBODY
+) -> CancelResult:
+    """Cancels a step and every job in it that has not ended, in one transaction of the caller.
+
+    Steps that need it are skipped by the run's workflow, other branches go on. Idempotent.
+
+    Raises:
+        NotFound: `run.not_found`, `step.not_found`.
+        Conflict: `run.closed`, `step.closed`: it ended before.
+    """
+    run = await _lock_run(conn, workspace_id, run_id)
+    step = await conn.fetchrow(_STEP, run_id, step_id)
+    if step is None:
+        raise NotFound("the run has no such step", code="step.not_found")
+    if step["status"] == STEPS.target_of(StepVerb.CANCEL):
+        return CancelResult(run_id, 0)
+    _require_open(run)
+    if step["status"] not in STEPS.sources_of(StepVerb.CANCEL):
+        raise Conflict(f"the step is {step['status']} already", code="step.closed")
+    await nudges.nudge_runs(conn, [run_id])
+    rows = await conn.fetch(_JOBS_OF_STEP, act.clean_reason, CAUSE_STEP, run_id, step_id)
+    counts = await conn.fetchrow(_CLOSE_STEP, run_id, step_id)
+    await _end_attempts(conn, rows, act, CAUSE_STEP)
+    subject = names.step_subject(run_id, step_id)
+    deed = Deed(Action.STEP_CANCEL, workspace_id, subject, run_id=run_id, step_id=step_id, jobs=len(rows))
+    payload = StepPayload(run_id=run_id, step_id=step_id, tool_id=step["tool_id"], **dict(counts or {}))
+    cancelled = envelope(
+        EVENT_CATALOG.workflow.step.cancelled,
+        payload,
+        workspace_id=workspace_id,
+        subject=subject,
+        actor=act.actor,
+    )
+    await outbox.insert(conn, [cancelled, acted(act, deed)])
+    await _notify_workers(conn, rows)
+    return CancelResult(run_id, len(rows))
+
+
+async def cancel_job(conn: Connection, workspace_id: UUID, job_id: UUID, act: Act = NOBODY) -> bool:
+    """Cancels one job; False when it had been cancelled before. Others of its batch go on in their attempt.
+
+    Raises:
+        NotFound: `job.not_found`.
+        Conflict: `job.final`, it ended before.
+    """
+    job = await conn.fetchrow(_JOB, workspace_id, job_id)
+    if job is None:
+        raise NotFound("no such job", code="job.not_found")
+    cancelled = JOBS.target_of(JobVerb.CANCEL)
+    if job["status"] not in JOBS.terminal:
+        await nudges.nudge_runs(conn, [job["run_id"]])
+        if await cancel_jobs(conn, workspace_id, [job_id], act):
+            deed = Deed(
+                Action.JOB_CANCEL,
+                workspace_id,
+                names.job_subject(job_id),
+                run_id=job["run_id"],
+                job_id=job_id,
+            )
+            await outbox.insert(conn, [acted(act, deed)])
+            return True
+        job = await conn.fetchrow(_JOB, workspace_id, job_id)  # it ended while we waited for its row
+    if job is None or job["status"] != cancelled:
+        raise Conflict(f"the job is {job['status'] if job else 'gone'} already", code="job.final")
+    return False
+
+
+async def cancel_jobs(
+    conn: Connection, workspace_id: UUID, job_ids: Sequence[UUID], act: Act, cause: str | None = None
+) -> int:
+    """Cancels those of these jobs that have not ended, set-based, and tells their workers; answers how many.
+
+    The caller has nudged their runs before: rows of runs are locked before rows of jobs.
+    """
+    rows = await conn.fetch(_JOBS_BY_ID, act.clean_reason, cause, workspace_id, list(job_ids))
+    await _end_attempts(conn, rows, act, cause)
+    await _notify_workers(conn, rows)
+    return len(rows)
+
+
+async def _lock_run(conn: Connection, workspace_id: UUID, run_id: UUID) -> Record:
+    run = await conn.fetchrow(_RUN, workspace_id, run_id)
+    if run is None:
+        raise NotFound("no such run", code="run.not_found")
+    return run
+
+
+def _require_open(run: Record) -> None:
+    if run["closed_at"] is not None:
+        raise Conflict(f"the run is {run['status']} already", code="run.closed")
+
+
+async def _end_attempts(conn: Connection, rows: Sequence[Record], act: Act, cause: str | None) -> None:
+    await conn.execute(_ATTEMPTS, [row["id"] for row in rows])
+    for start in range(0, len(rows), outbox.INSERT_CHUNK):  # other requests have their turn in between
+        await outbox.insert(conn, _job_events(rows[start : start + outbox.INSERT_CHUNK], act, cause))
+
+
+async def _notify_workers(conn: Connection, rows: Sequence[Record]) -> None:
+    """Tells the workers that have these jobs in hand; one that misses it learns from its next heartbeat."""
+    held = sorted((str(r["worker_id"]), str(r["id"]), r["attempt"]) for r in rows if r["worker_id"])
+    for worker_id, jobs in groupby(held, key=lambda each: each[0]):
+        pairs = [[job_id, attempt] for _, job_id, attempt in jobs]
+        for start in range(0, len(pairs), NOTICE_JOBS):
+            chunk = pairs[start : start + NOTICE_JOBS]
+            await _notify(conn, {"kind": "cancel_jobs", "worker": worker_id, "jobs": chunk})
+
+
+async def _notify(conn: Connection, notice: dict[str, object]) -> None:
+    text = orjson.dumps(notice).decode()
+    await conn.execute("SELECT pg_notify($1, $2)", names.CONTROL_CHANNEL, text)
+
+
+def _job_events(rows: Sequence[Record], act: Act, cause: str | None) -> list[Envelope]:
+    reason = act.clean_reason
     return [
         envelope(
             EVENT_CATALOG.job.cancelled,
             JobCancelled(
                 job_id=row["id"],
-                run_id=run_id,
+                run_id=row["run_id"],
                 step_id=row["step_id"],
                 tool_id=row["tool_id"],
                 attempt=row["attempt"],
@@ -116,16 +253,18 @@ def _job_events(run_id: UUID, rows: list[Record], reason: str | None) -> list[En
             ),
             workspace_id=row["workspace_id"],
             subject=names.job_subject(row["id"]),
-            cause=CAUSE_RUN,
+            cause=cause,
+            actor=act.actor,
         )
         for row in rows
     ]
 
 
-def _run_event(run: Record, workspace_id: UUID, reason: str | None) -> Envelope:
+def _run_event(run: Record, workspace_id: UUID, act: Act) -> Envelope:
     return envelope(
         EVENT_CATALOG.workflow.run.cancelled,
-        RunPayload(run_id=run["id"], name=run["name"], kind=run["kind"], reason=reason),
+        RunPayload(run_id=run["id"], name=run["name"], kind=run["kind"], reason=act.clean_reason),
         workspace_id=workspace_id,
         subject=names.run_subject(run["id"]),
+        actor=act.actor,
     )

@@ -14,6 +14,7 @@ from runlane import names
 from runlane.db import limits, outbox, sharing
 from runlane.db.guards import IN_PROGRESS, PENDING, job_may
 from runlane.db.limits import Room
+from runlane.db.pauses import is_paused
 from runlane.db.pool import Connection, Record
 from runlane.events import EVENT_CATALOG, Envelope, envelope
 from runlane.events.payloads import JobStarted
@@ -57,6 +58,7 @@ class ClaimAnswer:
 _TOOL_SET = "t.enabled AND t.toolset = ANY(w.toolsets)"
 _WORKSPACE = "(w.workspace_id = j.workspace_id OR (w.scope = 'shared' AND ws.allow_shared))"
 _NETWORK = "w.network_id IS NOT DISTINCT FROM j.network_id"
+_NOT_PAUSED = f"NOT {is_paused('j.workspace_id', 'j.run_id', 'j.toolset')}"
 _RUNNABLE_SHAPE = "j.target_id IS NOT NULL AND j.spec IS NOT NULL"
 
 # Calls with one key follow each other: the second one sees what the first one was given.
@@ -80,6 +82,7 @@ WITH eligible AS (
     AND {_TOOL_SET}
     AND {_WORKSPACE}
     AND {_NETWORK}
+    AND {_NOT_PAUSED}
     AND {_RUNNABLE_SHAPE}
     AND NOT EXISTS (SELECT FROM job_attempts a WHERE a.dispatch_id = $1 AND a.claim_key = $5)
   ORDER BY j.priority, j.created_at, j.id

@@ -28,6 +28,15 @@ def run_may(verb: RunVerb, alias: str = "job_histories") -> str:
     return f"{alias}.status IN ({_sources(RUNS, verb)})"
 
 
+def is_rerun(alias: str) -> str:
+    """Whether a later generation of the job stands for it in its step: then its own end does not count."""
+    return f"""EXISTS (
+  SELECT FROM jobs later
+  WHERE later.run_id = {alias}.run_id AND later.step_id = {alias}.step_id
+    AND later.subject_id = {alias}.subject_id AND later.ordinal = {alias}.ordinal
+    AND later.generation > {alias}.generation)"""
+
+
 PENDING: Final = f"'{JobStatus.PENDING}'"
 IN_PROGRESS: Final = f"'{JobStatus.IN_PROGRESS}'"
 COMPLETED: Final = f"'{JobStatus.COMPLETED}'"

@@ -4,6 +4,7 @@ The row is written in the transaction of what it protects, so there is no moment
 """
 
 import hashlib
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import ClassVar
 from uuid import UUID
@@ -42,6 +43,23 @@ class Answer:
 def hash_body(body: object) -> bytes:
     """SHA-256 of a JSON value, whatever the order of its keys."""
     return hashlib.sha256(orjson.dumps(body, option=orjson.OPT_SORT_KEYS)).digest()
+
+
+async def once(
+    conn: Connection, request: IdempotentRequest | None, act: Callable[[], Awaitable[Answer]]
+) -> Answer:
+    """Does what a request asks for once, and answers it alike for 24 hours; without a key, each time.
+
+    Raises:
+        InFlight, Invalid: as `begin`.
+    """
+    if request is None:
+        return await act()
+    if answer := await begin(conn, request):
+        return answer
+    answer = await act()
+    await finish(conn, request, answer)
+    return answer
 
 
 async def begin(conn: Connection, request: IdempotentRequest) -> Answer | None:

@@ -36,6 +36,7 @@ class Scope(StrEnum):
     RUNS_READ = "runs:read"
     RUNS_WRITE = "runs:write"
     JOBS_READ = "jobs:read"
+    JOBS_WRITE = "jobs:write"
     INVENTORY_READ = "inventory:read"
     WORKERS_READ = "workers:read"
     WORKER_JOIN = "worker:join"

@@ -38,10 +38,10 @@ JOIN dispatches d ON d.id = j.dispatch_id
 WHERE j.worker_id = $1 AND j.completed_at IS NULL AND j.dispatch_id IS NOT NULL AND j.status = {IN_PROGRESS}
 """
 
-_OF_RUN = f"""
-SELECT '{names.RUN_PREFIX}' || id FROM job_histories WHERE id = $1
+_OF_RUNS = f"""
+SELECT '{names.RUN_PREFIX}' || id FROM unnest($1::uuid[]) AS r (id)
 UNION ALL
-SELECT workflow_id FROM run_shards WHERE run_id = $1 AND closed_at IS NULL
+SELECT workflow_id FROM run_shards WHERE run_id = ANY($1::uuid[]) AND closed_at IS NULL
 """
 
 
@@ -57,6 +57,7 @@ async def nudge_for_worker(conn: Connection, worker_id: UUID) -> int:
     return await nudge(conn, [row["workflow_id"] for row in rows])
 
 
-async def workflows_of_run(conn: Connection, run_id: UUID) -> list[str]:
-    """Workflow ids of a run and of its open shards."""
-    return [row[0] for row in await conn.fetch(_OF_RUN, run_id)]
+async def nudge_runs(conn: Connection, run_ids: Sequence[UUID]) -> int:
+    """Asks the workflows of these runs and of their open shards to look."""
+    rows = await conn.fetch(_OF_RUNS, list(run_ids))
+    return await nudge(conn, [row[0] for row in rows])

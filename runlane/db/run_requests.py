@@ -5,7 +5,9 @@ from dataclasses import dataclass
 from typing import Final
 from uuid import UUID
 
-from runlane.db import idempotency
+from runlane import names
+from runlane.db import idempotency, outbox, pauses
+from runlane.db.acts import Act, Action, Deed, acted
 from runlane.db.commands import write_start
 from runlane.db.idempotency import Answer, IdempotentRequest
 from runlane.db.pool import Connection
@@ -79,21 +81,27 @@ def find_definition(source: str | Mapping[str, object]) -> Definition:
     return definition
 
 
-async def resume_run(conn: Connection, workspace_id: UUID, run_id: UUID) -> RunStatus:
-    """Writes the command that starts the workflow of an open run again; returns the run's status.
+async def resume_run(conn: Connection, workspace_id: UUID, run_id: UUID, act: Act) -> RunStatus:
+    """Lifts the pause of an open run and writes the command that starts its workflow; returns its status.
 
-    Harmless when the workflow runs: its start is then a no-op.
+    Harmless when it is not paused and its workflow runs: the start is then a no-op.
 
     Raises:
         NotFound: `run.not_found`.
         Conflict: `run.closed`.
     """
     status = await conn.fetchval(
-        "SELECT status FROM job_histories WHERE workspace_id = $1 AND id = $2 FOR SHARE", workspace_id, run_id
+        "SELECT status FROM job_histories WHERE workspace_id = $1 AND id = $2 FOR NO KEY UPDATE",
+        workspace_id,
+        run_id,
     )
     if status is None:
         raise NotFound("no such run", code="run.not_found")
     if status in RUNS.terminal:
         raise Conflict(f"the run is {status} already", code="run.closed")
-    await write_start(conn, workspace_id, run_id)
+    await pauses.lift_of_run(conn, workspace_id, run_id, act)
+    command_id = await write_start(conn, workspace_id, run_id)
+    subject = names.run_subject(run_id)
+    deed = Deed(Action.RUN_RESUME, workspace_id, subject, ordinal=str(command_id), run_id=run_id)
+    await outbox.insert(conn, [acted(act, deed)])
     return RunStatus(status)

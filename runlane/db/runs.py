@@ -6,7 +6,7 @@ from uuid import UUID
 
 from runlane import names
 from runlane.db import outbox, shards
-from runlane.db.guards import FAILED, IN_PROGRESS, PENDING, job_may, run_may, step_may
+from runlane.db.guards import FAILED, IN_PROGRESS, PENDING, is_rerun, job_may, run_may, step_may
 from runlane.db.pool import Connection, Record
 from runlane.errors import Conflict, NotFound, Refused
 from runlane.events import EVENT_CATALOG, Envelope, envelope
@@ -87,13 +87,20 @@ JOIN dispatches d ON d.id = j.dispatch_id AND d.workflow_id = $2
 JOIN job_attempts a ON a.job_id = j.id AND a.attempt = j.attempt
 JOIN workers w ON w.id = j.worker_id
 WHERE j.run_id = $1 AND j.completed_at IS NULL AND j.status = {IN_PROGRESS}
-  AND (w.status IN ('offline', 'revoked') OR w.incarnation IS DISTINCT FROM a.incarnation)
+  AND (w.status IN ('offline', 'revoked') OR w.deleted_at IS NOT NULL
+       OR w.incarnation IS DISTINCT FROM a.incarnation)
+"""
+
+_EMPTY = """
+SELECT d.id FROM dispatches d
+WHERE d.run_id = $1 AND d.workflow_id = $2 AND d.closed_at IS NULL
+  AND NOT EXISTS (SELECT 1 FROM jobs j WHERE j.dispatch_id = d.id AND j.completed_at IS NULL)
 """
 
 _COUNTS = f"""
-SELECT count(*) AS total, count(*) FILTER (WHERE completed_at IS NULL) AS live,
-       count(*) FILTER (WHERE status = {FAILED}) AS failed
-FROM jobs WHERE run_id = $1 AND step_id = $2
+SELECT count(*) FILTER (WHERE generation = 0) AS total, count(*) FILTER (WHERE completed_at IS NULL) AS live,
+       count(*) FILTER (WHERE status = {FAILED} AND NOT {is_rerun("j")}) AS failed
+FROM jobs j WHERE run_id = $1 AND step_id = $2
 """
 
 _LOCK_STEP = """
@@ -170,10 +177,15 @@ async def _not_adopted(conn: Connection, run_id: UUID) -> Refused:
 
 
 async def resync(conn: Connection, run_id: UUID, workflow_id: str) -> RunRead:
-    """Reads a run again after a nudge; orphans are this workflow's dispatches whose worker is gone."""
+    """Reads a run again after a nudge; orphans are this workflow's dispatches that nobody need wait for.
+
+    Those are the ones whose worker is gone, and those whose jobs have all been cancelled or taken out of
+    them: a batch that no worker has taken yet would keep its place in the window for nothing.
+    """
     await conn.execute(_CLEAR_NUDGE, workflow_id, run_id)
     rows = await conn.fetch(_ABANDONED, run_id, workflow_id)
-    return await _read(conn, run_id, [row["dispatch_id"] for row in rows])
+    rows += await conn.fetch(_EMPTY, run_id, workflow_id)
+    return await _read(conn, run_id, [row[0] for row in rows])
 
 
 async def _read(conn: Connection, run_id: UUID, orphans: list[UUID]) -> RunRead:

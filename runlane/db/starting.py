@@ -82,6 +82,23 @@ async def start_run(conn: Connection, request: StartRun) -> StartedRun:
         Invalid: no target was named (`run.no_target`), or too large networks (`run.too_large`).
         NotFound: a target is not in this workspace.
     """
+    run_id = await write_run(conn, request)
+    jobs = 0
+    for step in request.definition.steps:
+        if not step.needs:
+            await admit.open_step(conn, run_id, step.step_id)
+            if jobs < ADMITTED_AT_ONCE:
+                jobs += (await admit.admit_chunk(conn, run_id, step.step_id)).jobs
+    await write_start(conn, request.workspace_id, run_id, delay_s=IMMEDIATE_TRY_S)
+    return StartedRun(run_id, jobs)
+
+
+async def write_run(conn: Connection, request: StartRun) -> UUID:
+    """Writes a run whose steps all wait; the caller opens some and writes the start command.
+
+    Raises:
+        Invalid, NotFound: as `start_run`.
+    """
     targets = list(dict.fromkeys(request.target_ids))
     if not targets:
         raise Invalid("a run needs at least one target", code="run.no_target", fields={"targets": "empty"})
@@ -102,14 +119,7 @@ async def start_run(conn: Connection, request: StartRun) -> StartedRun:
         raise Invalid(detail, code="run.too_large", fields={"targets": detail})
     await outbox.insert(conn, await ensure_primary_assets(conn, request.workspace_id, targets, run_id=run_id))
     await _write_steps(conn, run_id, request)
-    jobs = 0
-    for step in request.definition.steps:
-        if not step.needs:
-            await admit.open_step(conn, run_id, step.step_id)
-            if jobs < ADMITTED_AT_ONCE:
-                jobs += (await admit.admit_chunk(conn, run_id, step.step_id)).jobs
-    await write_start(conn, request.workspace_id, run_id, delay_s=IMMEDIATE_TRY_S)
-    return StartedRun(run_id, jobs)
+    return run_id
 
 
 async def _write_steps(conn: Connection, run_id: UUID, request: StartRun) -> None:

@@ -237,6 +237,7 @@ run_steps = Table(
     _text("status"),
     _json("config"),
     _text("tolerance", null=True),
+    Column("priority", SmallInteger),
     _time("scope_as_of", null=True),
     _ref("admit_cursor"),
     _time("admitted_at", null=True),
@@ -332,4 +333,38 @@ job_error_logs = Table(
     _integer("times"),
     _time("created_at"),
     _time("last_at"),
+)
+
+pauses = Table(
+    "pauses",
+    metadata,
+    _id(),
+    _text("scope"),
+    _ref("workspace_id"),
+    _ref("run_id"),
+    _text("toolset", null=True),
+    _text("reason", null=True),
+    _text("created_by", null=True),
+    _time("created_at"),
+    _time("lifted_at", null=True),
+    _text("lifted_by", null=True),
+)
+
+operations = Table(
+    "operations",
+    metadata,
+    _id(),
+    _id("workspace_id"),
+    _text("action"),
+    _json("filter"),
+    _text("reason", null=True),
+    _text("created_by", null=True),
+    _json("actor", null=True),
+    _time("as_of"),
+    _ref("cursor"),
+    _integer("matched"),
+    _integer("changed"),
+    _flag("is_aborted"),
+    _time("moved_at"),
+    _time("finished_at", null=True),
 )

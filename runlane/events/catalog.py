@@ -65,6 +65,11 @@ class _Target:
     created: Final = Leaf("target.created", p.TargetCreated, _audited(Severity.INFO), "runlane.db.targets")
 
 
+class _Operator:
+    __slots__ = ()
+    acted: Final = Leaf("operator.acted", p.OperatorActed, _audited(Severity.INFO), "runlane.db.acts")
+
+
 class _JobResult:
     __slots__ = ()
     cleaned: Final = Leaf("job.result.cleaned", p.JobResultCleaned, _transient(Severity.NONE), RESERVED)
@@ -102,6 +107,9 @@ class _WorkflowStep:
         "workflow.step.completed", p.StepPayload, _transient(Severity.NONE), "runlane.db.runs"
     )
     failed: Final = Leaf("workflow.step.failed", p.StepPayload, _transient(Severity.LOW), "runlane.db.runs")
+    cancelled: Final = Leaf(
+        "workflow.step.cancelled", p.StepPayload, _transient(Severity.INFO), "runlane.db.cancel"
+    )
 
 
 class _Workflow:
@@ -170,6 +178,7 @@ class _Catalog:
     workspace: Final = _Workspace()
     api_key: Final = _ApiKey()
     target: Final = _Target()
+    operator: Final = _Operator()
     job: Final = _Job()
     workflow: Final = _Workflow()
     asset: Final = _Asset()

@@ -126,11 +126,27 @@ class JobFailed(JobPayload):
 
 
 class JobRetried(JobPayload):
-    """A charged attempt failed; the job waits until `due_at` (RFC 3339)."""
+    """A charged attempt failed, or a person wants a final job once more; pending at `due_at` (RFC 3339).
+
+    `retry_job_id`: the new job that is a re-run of this final one; null after a failed attempt.
+    """
 
     failures: Count
     due_at: Text
     error: ErrorText | None
+    retry_job_id: UUID | None
+
+
+class OperatorActed(Payload):
+    """A person acted on runs or jobs. `action`: run.cancel, job.rerun …; `value`: what was set or made."""
+
+    action: Text
+    run_id: UUID | None
+    step_id: Text | None
+    job_id: UUID | None
+    value: Text | None
+    jobs: Count | None
+    reason: Text | None
 
 
 class JobReleased(JobPayload):

@@ -69,11 +69,17 @@ class Control:
 
     def _obey(self, message: Mapping[str, object]) -> None:
         match message:
-            case {"cancel_job": str(job_id), "attempt": int(attempt)}:
-                self.board.cancel_job(job_id, attempt)
+            case {"cancel_jobs": list(jobs)}:
+                for job in jobs:
+                    self._drop(job)
             case {"cancel_run": str(run_id)}:
                 self.board.cancel_run(run_id)
             case {"drain": True}:
                 self.drain.set()
             case _:
                 pass  # hello, ping, and whatever a newer API says
+
+    def _drop(self, job: object) -> None:
+        match job:
+            case [str(job_id), int(attempt)]:
+                self.board.cancel_job(job_id, attempt)

@@ -18,6 +18,7 @@ from activities.results import ResultActivities
 from activities.runs import RunActivities
 from lanes.commands import relay_once
 from runlane import names
+from runlane.db.acts import Act
 from runlane.db.cancel import CancelResult, cancel_run
 from runlane.db.claims import ClaimedJob
 from runlane.db.commands import write_start
@@ -155,7 +156,7 @@ class RunWorld:
     async def cancel(self, run_id: UUID) -> CancelResult:
         """Cancels a run in its rows and tells its workflows to look."""
         async with self.pool.acquire() as conn, conn.transaction():
-            cancelled = await cancel_run(conn, self.workspace_id, run_id, "enough")
+            cancelled = await cancel_run(conn, self.workspace_id, run_id, Act(reason="enough"))
         await self.relay()
         return cancelled
 

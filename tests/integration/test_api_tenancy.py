@@ -134,9 +134,26 @@ async def test_filters_by_ids_of_another_workspace_find_nothing(ours: Tenant, th
         assert (await ours.caller.http.get(path)).json()["items"] == [], path
 
 
+ACTIONS = {
+    "/v1/jobs/cancel",
+    *(f"/v1/jobs/{{job_id}}/{verb}" for verb in ("cancel", "priority", "rerun")),
+    *(f"/v1/runs/{{run_id}}/{verb}" for verb in ("pause", "priority", "rerun")),
+    *(f"/v1/runs/{{run_id}}/steps/{{step_id}}/{verb}" for verb in ("cancel", "priority")),
+    "/v1/operations",
+    "/v1/operations/{operation_id}",
+    "/v1/operations/{operation_id}/abort",
+    "/v1/pauses",
+    "/v1/pauses/{pause_id}/lift",
+    "/v1/platform/pauses",
+    "/v1/platform/pauses/{pause_id}/lift",
+}
+"""Covered beside what they do, in `test_api_actions.py`."""
+
+
 async def test_no_route_is_left_out_of_these_tests(world: ApiWorld) -> None:
     covered = {*LISTS, "/v1/targets/{target_id}", "/v1/jobs/{job_id}", "/healthz", "/readyz"}
     covered |= {f"/v1/runs/{{run_id}}{tail}" for tail in ("", "/cancel", "/resume")}
+    covered |= ACTIONS
 
     covered |= {"/v1/jobs/{job_id}/why", "/v1/runs/{run_id}/why"}  # see the tests of waits
     covered |= {f"/v1/jobs/{{job_id}}/{view}" for view in ("attempts", "errors", "result")}  # of evidence

@@ -6,6 +6,7 @@ from uuid import UUID
 import pytest
 
 from runlane.db import outbox, starting
+from runlane.db.acts import Act
 from runlane.db.cancel import cancel_run
 from runlane.db.pool import Connection, Pool
 from runlane.db.starting import StartedRun, StartRun, start_run
@@ -64,14 +65,14 @@ async def test_cancel_of_many_jobs_makes_their_events_in_portions(
         result = await cancel_run(conn, workspace_id, started.run_id)
 
     assert result.jobs == await pool.fetchval(CANCELLED) == 120
-    assert portions == [50, 50, 20, 1]
+    assert portions == [50, 50, 20, 2]
 
 
 async def test_reason_of_a_cancel_is_masked_in_every_event(pool: Pool, workspace_id: UUID) -> None:
     started = await begin(pool, workspace_id, steps=1, targets=1)
 
     async with pool.acquire() as conn, conn.transaction():
-        await cancel_run(conn, workspace_id, started.run_id, "leaked: sk-live-0123456789")
+        await cancel_run(conn, workspace_id, started.run_id, Act(reason="leaked: sk-live-0123456789"))
 
     reasons = await pool.fetch("SELECT data ->> 'reason' FROM outbox WHERE type LIKE '%.cancelled'")
     assert [row[0] for row in reasons] == ["leaked: ***", "leaked: ***"]

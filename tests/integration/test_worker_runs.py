@@ -69,7 +69,7 @@ async def test_cancelled_run_kills_its_tools_at_once(world: World) -> None:
         await until(lambda: is_true(tools_of(world)))
 
         async with world.pool.acquire() as conn, conn.transaction():
-            await cancel_run(conn, world.workspace_id, run_id, "enough")
+            await cancel_run(conn, world.workspace_id, run_id)
 
         await until(lambda: is_false(tools_of(world)), 5)
         assert await world.statuses(run_id) == {"cancelled": 3}

@@ -55,14 +55,14 @@ class TestStream:
             assert await next_of(theirs, "ping") == 1
             assert theirs.empty()
 
-    async def test_cancelled_job_is_told_to_its_worker(self, world: World) -> None:
+    async def test_cancelled_jobs_are_told_to_their_worker(self, world: World) -> None:
         async with joined_host(world) as host, open_stream(world, host) as messages:
-            notice = {"kind": "cancel_job", "worker": host.joined.worker_id, "job": "j", "attempt": 3}
+            notice = {"kind": "cancel_jobs", "worker": host.joined.worker_id, "jobs": [["j", 3], ["k", 1]]}
             await world.pool.execute(
                 "SELECT pg_notify($1, $2)", names.CONTROL_CHANNEL, orjson.dumps(notice).decode()
             )
             async with asyncio.timeout(10):
-                assert await messages.get() == {"cancel_job": "j", "attempt": 3}
+                assert await messages.get() == {"cancel_jobs": [["j", 3], ["k", 1]]}
 
     async def test_malformed_notices_are_survived(self, world: World) -> None:
         async with joined_host(world) as host, open_stream(world, host) as messages:

@@ -32,6 +32,7 @@ PERSISTED = {
     "api_key.revoked",
     "target.created",
     "job.cancelled",
+    "operator.acted",
 }
 
 

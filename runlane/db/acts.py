@@ -1,0 +1,76 @@
+"""Acts of operators: who did what to runs and jobs, and why, as an audited event in the same transaction."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+from uuid import UUID
+
+from runlane.events import EVENT_CATALOG, Actor, Envelope, envelope, scrub_text
+from runlane.events.payloads import OperatorActed
+
+
+class Action(StrEnum):
+    """What a person may do, as `operator.acted` names it."""
+
+    RUN_CANCEL = "run.cancel"
+    RUN_PRIORITY = "run.priority"
+    RUN_RERUN = "run.rerun"
+    RUN_RESUME = "run.resume"
+    STEP_CANCEL = "step.cancel"
+    STEP_PRIORITY = "step.priority"
+    JOB_CANCEL = "job.cancel"
+    JOB_PRIORITY = "job.priority"
+    JOB_RERUN = "job.rerun"
+    JOBS_CANCEL = "jobs.cancel"
+    JOBS_CANCEL_ABORT = "jobs.cancel.abort"
+    PAUSE = "pause.set"
+    PAUSE_LIFT = "pause.lift"
+
+
+@dataclass(frozen=True, slots=True)
+class Act:
+    """Who acts, and why. `name` is what people call the actor."""
+
+    actor: Actor | None = None
+    name: str | None = None
+    reason: str | None = None
+
+    @property
+    def clean_reason(self) -> str | None:
+        """The reason with what looks like a credential masked: it is stored and published."""
+        return scrub_text(self.reason) if self.reason else None
+
+
+@dataclass(frozen=True, slots=True)
+class Deed:
+    """What was done to what. `ordinal` tells deeds of one action on one subject apart."""
+
+    action: Action
+    workspace_id: UUID
+    subject: str
+    ordinal: str = ""
+    run_id: UUID | None = None
+    step_id: str | None = None
+    job_id: UUID | None = None
+    value: str | None = None
+    jobs: int | None = None
+
+
+def acted(act: Act, deed: Deed) -> Envelope:
+    """The event of a deed; the same deed has the same id."""
+    payload = OperatorActed(
+        action=deed.action,
+        run_id=deed.run_id,
+        step_id=deed.step_id,
+        job_id=deed.job_id,
+        value=deed.value,
+        jobs=deed.jobs,
+        reason=act.clean_reason,
+    )
+    return envelope(
+        EVENT_CATALOG.operator.acted,
+        payload,
+        workspace_id=deed.workspace_id,
+        subject=deed.subject,
+        ordinal=f"{deed.action}/{deed.ordinal}",
+        actor=act.actor,
+    )
