@@ -1,8 +1,8 @@
 """Port lists: how they are written, and the one that is scanned when none is given."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
-from typing import Final
+from typing import Final, TypeAlias
 
 MAX_PORT: Final = 65_535
 
@@ -137,6 +137,10 @@ DEFAULT_PORTS: Final = (
 """Ports of services that are often left open by mistake, and of the usual ones."""
 
 
+Ranges: TypeAlias = tuple[tuple[int, int], ...]
+"""Both ends included, sorted, with a gap between any two."""
+
+
 class MalformedPorts(ValueError):
     """The value is no list of ports."""
 
@@ -149,10 +153,25 @@ def parse_ports(value: object) -> list[int]:
     """
     if value is None:
         return sorted(DEFAULT_PORTS)
+    return [port for low, high in parse_ranges(value) for port in range(low, high + 1)]
+
+
+def parse_ranges(value: object) -> Ranges:
+    """Reads `"1-1024,8080"`, or a list of numbers and ranges, without naming each port.
+
+    Raises:
+        MalformedPorts: something else, an empty list, or a port outside 1 to 65535.
+    """
     parts = value.split(",") if isinstance(value, str) else value
     if not isinstance(parts, list) or not parts or len(parts) > MAX_PORT:
         raise MalformedPorts("ports and ranges expected, such as 1-1024,8080")
-    return sorted({port for part in parts for port in _parse_part(part)})
+    joined: list[tuple[int, int]] = []
+    for low, high in sorted(map(_parse_part, parts)):
+        if joined and low <= joined[-1][1] + 1:
+            joined[-1] = (joined[-1][0], max(high, joined[-1][1]))
+        else:
+            joined.append((low, high))
+    return tuple(joined)
 
 
 def format_ports(ports: Sequence[int]) -> str:
@@ -162,7 +181,7 @@ def format_ports(ports: Sequence[int]) -> str:
     return ",".join(str(low) if low == high else f"{low}-{high}" for low, high in ranges)
 
 
-def _parse_part(part: object) -> Iterable[int]:
+def _parse_part(part: object) -> tuple[int, int]:
     text = str(part) if isinstance(part, int) and not isinstance(part, bool) else part
     if not isinstance(text, str):
         raise MalformedPorts("a port is a number")
@@ -171,7 +190,7 @@ def _parse_part(part: object) -> Iterable[int]:
     high = _parse_port(high_text) if dash else low
     if low > high:
         raise MalformedPorts(f"{text.strip()[:20]} runs backwards")
-    return range(low, high + 1)
+    return low, high
 
 
 def _parse_port(text: str) -> int:

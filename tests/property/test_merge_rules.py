@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from runlane.db.inventory import MERGES, MergeJob
@@ -19,6 +19,7 @@ from runlane.db.inventory.coverage import (
 from runlane.db.inventory.sightings import Ledger, Sighting, chunks, columns, fold
 from runlane.errors import Defect
 from runlane.tools import Category
+from runlane.tools.portlists import MalformedPorts, parse_ports
 from runlane.tools.ports_scanner import PortRecord
 from runlane.tools.url_discovery import UrlRecord
 
@@ -165,6 +166,21 @@ def test_ports_as_list_and_as_text_mean_the_same(numbers: set[int]) -> None:
     as_list = port_coverage({"address": "127.0.0.1", "ports": list(numbers)})
 
     assert as_text == as_list is not None
+
+
+@given(
+    st.text("0123456789-, x", max_size=12) | st.lists(st.integers(-1, 70_000) | st.text("09-, ", max_size=5))
+)
+@example("1 - 5")
+@example("1-5 ,7")
+def test_scan_and_its_coverage_read_the_same_ports(value: object) -> None:
+    looked = port_coverage({"address": "127.0.0.1", "ports": value})
+
+    if looked is None:
+        with pytest.raises(MalformedPorts):
+            parse_ports(value)
+    else:
+        assert parse_ports(value) == [n for low, high in looked.ports for n in range(low, high + 1)]
 
 
 @pytest.mark.parametrize(

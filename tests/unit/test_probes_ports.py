@@ -60,6 +60,10 @@ async def test_anything_else_is_bad_input(value: Any) -> None:
         await run_job(portprobe.run_job, {"host": "127.0.0.1"}, ports=value)
 
 
+def test_many_wide_ranges_are_read_without_naming_each_port_of_each() -> None:
+    assert parse_ports(["1-65535"] * 65_535) == list(range(1, 65_536))
+
+
 @given(st.sets(st.integers(1, 65_535), min_size=1, max_size=50))
 def test_formatted_ports_read_back(ports: set[int]) -> None:
     assert parse_ports(format_ports(sorted(ports))) == sorted(ports)

@@ -5,19 +5,19 @@ from the inventory by mistake is a finding that nobody reads any more. So a resu
 if it is complete, saw the target answer, and says in terms we understand what it looked at.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
 from runlane.db.inventory.sightings import MergeJob
 from runlane.tools.addresses import parse_address
 from runlane.tools.hosts import MalformedHost, normalise_host, normalise_name
+from runlane.tools.portlists import MalformedPorts, Ranges, parse_ranges
 from runlane.tools.urls import MalformedUrl, parse_url
 
 MISSES_TO_CLOSE: Final = 2
 """Results in a row that looked and did not see, until a thing counts as gone: one may have been bad luck."""
 
-MAX_PORT: Final = 65_535
 MAX_CHECKS: Final = 10_000
 
 _PROTOCOLS: Final = frozenset({"tcp", "udp"})
@@ -36,8 +36,7 @@ class PortCoverage:
 
     address: str
     protocol: str
-    ports: tuple[tuple[int, int], ...]
-    """Ranges, both ends included, sorted, without overlap."""
+    ports: Ranges
 
     @property
     def multirange(self) -> str:
@@ -46,17 +45,17 @@ class PortCoverage:
 
 
 def port_coverage(coverage: Mapping[str, object]) -> PortCoverage | None:
-    """Reads `{"address": "192.0.2.7", "ports": "1-1024,8080"}`; ports may also be a list of numbers.
-
-    None when any part of it cannot be read.
-    """
+    """Reads `{"address": "192.0.2.7", "ports": "1-1024,8080"}`; None when any part of it cannot be read."""
     address, protocol = coverage.get("address"), coverage.get("protocol", "tcp")
     if not isinstance(address, str) or parse_address(address) is None:
         return None
     if not isinstance(protocol, str) or protocol not in _PROTOCOLS:
         return None
-    ranges = _read_ports(coverage.get("ports"))
-    return PortCoverage(normalise_host(address), protocol, ranges) if ranges else None
+    try:
+        ranges = parse_ranges(coverage.get("ports"))
+    except MalformedPorts:
+        return None
+    return PortCoverage(normalise_host(address), protocol, ranges)
 
 
 def zone_coverage(coverage: Mapping[str, object]) -> str | None:
@@ -101,44 +100,3 @@ def _read_scope(value: object) -> str | None:
         return None
     # A prefix must end at a border: `http://a/x` would hold `http://a/xyz` too.
     return str(url) if url.path.endswith("/") and not url.query else None
-
-
-def _read_ports(value: object) -> tuple[tuple[int, int], ...]:
-    if isinstance(value, str):
-        parts: list[object] = list(value.split(","))
-    elif isinstance(value, list):
-        parts = value
-    else:
-        return ()
-    if len(parts) > MAX_PORT:
-        return ()
-    ranges = [_read_range(part) for part in parts]
-    known = [each for each in ranges if each is not None]
-    return _join_ranges(known) if len(known) == len(ranges) else ()
-
-
-def _read_range(part: object) -> tuple[int, int] | None:
-    text = str(part) if isinstance(part, int) and not isinstance(part, bool) else part
-    if not isinstance(text, str):
-        return None
-    low_text, dash, high_text = text.strip().partition("-")
-    low = _read_port(low_text)
-    high = _read_port(high_text) if dash else low
-    return (low, high) if low is not None and high is not None and low <= high else None
-
-
-def _read_port(text: str) -> int | None:
-    if not (text.isascii() and text.isdigit() and len(text) <= len(str(MAX_PORT))):
-        return None
-    port = int(text)
-    return port if 1 <= port <= MAX_PORT else None
-
-
-def _join_ranges(ranges: Iterable[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
-    joined: list[tuple[int, int]] = []
-    for low, high in sorted(ranges):
-        if joined and low <= joined[-1][1] + 1:
-            joined[-1] = (joined[-1][0], max(high, joined[-1][1]))
-        else:
-            joined.append((low, high))
-    return tuple(joined)
