@@ -81,6 +81,7 @@ class XmlReader:
         self._host: str | None = None
         self._port: _Port | None = None
         self._found: list[Raw] = []
+        self._is_reachable = False
         self._faults: list[str] = []
         self._is_broken = False
         self._is_finished = False
@@ -113,6 +114,7 @@ class XmlReader:
         faults = "; ".join(self._faults) or None
         return Conclusion(
             complete=not self._has_timed_out and faults is None,
+            reachable=self._is_reachable,
             coverage=coverage,
             note="the host took too long" if self._has_timed_out else faults,
         )
@@ -148,6 +150,7 @@ class XmlReader:
             return
         try:
             self._found.append(self._record(port))
+            self._is_reachable = True
         except MalformedRecord as error:
             self._faults.append(error.reason)
 
