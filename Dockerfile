@@ -34,7 +34,7 @@ RUN useradd --system --uid 10001 --no-create-home --home-dir /var/lib/runlane --
 COPY --from=build /opt/runlane /opt/runlane
 USER runlane
 WORKDIR /var/lib/runlane
-EXPOSE 8300
+EXPOSE 7243 8300
 STOPSIGNAL SIGTERM
 ENTRYPOINT ["runlane"]
 CMD ["--help"]

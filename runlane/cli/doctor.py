@@ -11,7 +11,8 @@ from runlane.db.engine import DRIVER_ERRORS
 from runlane.db.invariants import INVARIANTS, check
 from runlane.db.pool import open_pool
 from runlane.settings import Settings
-from runlane.stack.doctor import run_checks
+from runlane.stack.doctor import Examine, run_checks
+from runlane.stack.doctor_gateway import check_gateway
 from runlane.stack.findings import Check, Level
 from runlane.stack.urls import adopt_running_stack
 
@@ -21,7 +22,9 @@ SIGNS: Final = {Level.OK: "✓", Level.WARN: "!", Level.FAIL: "✗"}
 async def run_doctor(state_dir: Path, *, invariants: bool, at_rest: bool) -> list[Check]:
     """Runs the checks against the stack of the folder, or the servers that the environment names."""
     adopt_running_stack(state_dir)
-    more = [partial(_check_invariants, at_rest=at_rest)] if invariants else []
+    more: list[Examine] = [check_gateway]
+    if invariants:
+        more.append(partial(_check_invariants, at_rest=at_rest))
     return await run_checks(Settings.load(), more)
 
 

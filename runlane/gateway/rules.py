@@ -30,6 +30,7 @@ from temporalio.api.workflowservice.v1 import (
     ShutdownWorkerRequest,
 )
 
+from runlane.gateway import answers
 from runlane.gateway.caller import Caller
 from runlane.gateway.faults import denied, malformed
 
@@ -128,7 +129,7 @@ def _heartbeat(raw: bytes, caller: Caller) -> bytes:
         namespace=caller.own_namespace(beat.namespace),
         task_token=caller.seal.unwrap(_ACTIVITY, beat.task_token),
         identity=caller.identity,
-        details=beat.details,
+        details=answers.details(beat.details),
     ).SerializeToString()
 
 
@@ -138,7 +139,7 @@ def _completed(raw: bytes, caller: Caller) -> bytes:
         namespace=caller.own_namespace(answer.namespace),
         task_token=caller.seal.unwrap(_ACTIVITY, answer.task_token),
         identity=caller.identity,
-        result=answer.result,
+        result=answers.result(answer.result),
     ).SerializeToString()
 
 
@@ -148,7 +149,7 @@ def _failed(raw: bytes, caller: Caller) -> bytes:
         namespace=caller.own_namespace(answer.namespace),
         task_token=caller.seal.unwrap(_ACTIVITY, answer.task_token),
         identity=caller.identity,
-        failure=answer.failure,
+        failure=answers.failure(answer.failure),
     ).SerializeToString()
 
 
@@ -158,7 +159,6 @@ def _canceled(raw: bytes, caller: Caller) -> bytes:
         namespace=caller.own_namespace(answer.namespace),
         task_token=caller.seal.unwrap(_ACTIVITY, answer.task_token),
         identity=caller.identity,
-        details=answer.details,
     ).SerializeToString()
 
 

@@ -10,7 +10,7 @@ from tests.e2e.installation import Installation, open_installation, until
 
 pytestmark = pytest.mark.e2e
 
-EVERY = ["scan", "core", "temporal", "postgres", "results", "lanes", "valkey", "api"]
+EVERY = ["scan", "core", "temporal", "postgres", "results", "lanes", "valkey", "api", "gateway"]
 
 
 @pytest_asyncio.fixture(scope="module")
@@ -89,7 +89,7 @@ async def test_database_restart_leaves_nobody_deaf(installation: Installation) -
     async def hear_again() -> bool:
         return await hearing(installation) == listeners
 
-    assert {"runlane-api-system", "runlane-commands"} <= listeners
+    assert {"runlane-api-system", "runlane-commands", "runlane-gateway"} <= listeners
     await until(hear_again, 30)
 
 

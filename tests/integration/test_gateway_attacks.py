@@ -244,10 +244,10 @@ class TestTasks:
             while True:
                 await host.beat(token)
 
-    async def test_forged_answer_completes_no_job(self, running: World) -> None:
+    async def test_forged_answer_completes_no_job_and_stops_no_run(self, running: World) -> None:
+        """The answer has no payload, which no workflow could read."""
         run_id = await running.start_run(2)
         async with present_host(running) as host:
-            await host.complete((await host.poll()).task_token)
             await host.complete((await host.poll()).task_token)
 
         async with running.scan_worker("honest"):

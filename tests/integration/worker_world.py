@@ -219,6 +219,15 @@ class World:
         """Whether so many jobs of the run have the status."""
         return (await self.statuses(run_id)).get(status, 0) >= count
 
+    async def has_staged(self, run_id: UUID, count: int) -> bool:
+        """Whether so many outcomes of the run have been delivered."""
+        staged: int = await self.pool.fetchval(
+            """SELECT count(*) FROM job_attempts a JOIN jobs j ON j.id = a.job_id
+               WHERE j.run_id = $1 AND a.staged_at IS NOT NULL""",
+            run_id,
+        )
+        return staged >= count
+
     async def run_status(self, run_id: UUID) -> str:
         """Status of a run."""
         return str(await self.pool.fetchval("SELECT status FROM job_histories WHERE id = $1", run_id))

@@ -18,7 +18,7 @@ from runlane.stack.temporal_settings import DYNAMIC_CONFIG, SEARCH_ATTRIBUTES
 
 ROOT = Path(__file__).parents[2]
 OUR_IMAGE = "runlane:"
-STARTS_WITHOUT_BEING_ASKED = {"migrate", "api", "lanes", "worker core", "worker results"}
+STARTS_WITHOUT_BEING_ASKED = {"migrate", "api", "gateway", "lanes", "worker core", "worker results"}
 
 
 class Dependency(BaseModel):
@@ -143,7 +143,7 @@ def test_scan_workers_reach_no_database_and_no_bus(compose: Compose) -> None:
     assert compose.networks["servers"]["internal"]
     assert scan.networks == ["scan"]
     assert scan.secrets == ["runlane_worker_enrolment_key"]
-    for server in ("postgres", "valkey"):
+    for server in ("postgres", "valkey", "temporal"):
         assert compose.services[server].networks == ["servers"]
 
 
