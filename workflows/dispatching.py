@@ -144,7 +144,9 @@ class Dispatcher:
             heartbeat_timeout=timedelta(seconds=batch.heartbeat_s),
             retry_policy=policies.BATCH_RETRY,
             cancellation_type=policies.WAIT,
-            priority=Priority(priority_key=batch.priority + 1, fairness_key=self._run.run_id),
+            priority=Priority(
+                priority_key=batch.priority + 1, fairness_key=batch.fairness_key or self._run.run_id
+            ),
             summary=f"{batch.step_id}: {batch.tool_id} × {batch.size}",
         )
         self._flights[batch.dispatch_id] = Flight(batch, handle)
@@ -166,13 +168,13 @@ class Dispatcher:
         for dispatch_id in dispatch_ids:
             flight = self._flights.pop(dispatch_id, None)
             if flight is not None:
-                flight.handle.cancel()
+                _let_go(flight)
             self._ended.append(EndedBatch(dispatch_id, ending))
 
     def forget(self) -> None:
         """Drops every batch in hand without settling it: an adoption of the run starts from its rows."""
         for flight in self._flights.values():
-            flight.handle.cancel()
+            _let_go(flight)
         self._flights.clear()
         self._ended.clear()
 
@@ -247,6 +249,12 @@ class Dispatcher:
             )
         except TimeoutError:
             workflow.logger.warning("batches_still_stopping")
+
+
+def _let_go(flight: Flight) -> None:
+    """Tells a batch to stop that nobody waits for any more; how it ends is looked at and forgotten."""
+    flight.handle.cancel()
+    flight.handle.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
 
 
 def _ending(handle: workflow.ActivityHandle[RawValue]) -> Ending:

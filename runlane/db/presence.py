@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from uuid import UUID
 
 from runlane import names
+from runlane.db.classes import call_blocked, call_stranded
 from runlane.db.losses import note_losses
 from runlane.db.pool import Connection
 from runlane.db.workers import time_out
@@ -32,7 +33,7 @@ SET stream_seen_at = clock_timestamp(), stream_replica = $1,
     status = CASE WHEN w.status = 'offline' THEN 'online' ELSE w.status END
 FROM unnest($2::uuid[], $3::uuid[]) AS s (worker_id, incarnation)
 WHERE w.id = s.worker_id AND w.incarnation = s.incarnation AND w.status <> 'revoked' AND w.deleted_at IS NULL
-RETURNING w.id
+RETURNING w.id, old.status = 'offline' AS is_back
 """
 
 _CLOSE_STREAM = f"""
@@ -60,13 +61,18 @@ RETURNING *, clock_timestamp() AS gone_at
 
 async def open_stream(conn: Connection, worker_id: UUID, incarnation: UUID, replica: str) -> bool:
     """Notes that this life's control stream is open at `replica`; False if the life is over."""
-    return await conn.fetchval(_OPEN_STREAM, worker_id, incarnation, replica) is not None
+    if await conn.fetchval(_OPEN_STREAM, worker_id, incarnation, replica) is None:
+        return False
+    await call_blocked(conn, [worker_id])
+    return True
 
 
 async def touch_streams(conn: Connection, replica: str, streams: Sequence[tuple[UUID, UUID]]) -> set[UUID]:
     """Notes that these workers' streams (worker, incarnation) are open; returns the workers still valid."""
     workers, incarnations = [worker for worker, _ in streams], [incarnation for _, incarnation in streams]
-    return {row["id"] for row in await conn.fetch(_TOUCH_STREAMS, replica, workers, incarnations)}
+    rows = await conn.fetch(_TOUCH_STREAMS, replica, workers, incarnations)
+    await call_blocked(conn, [row["id"] for row in rows if row["is_back"]])
+    return {row["id"] for row in rows}
 
 
 async def close_stream(conn: Connection, worker_id: UUID, incarnation: UUID, replica: str) -> None:
@@ -84,6 +90,7 @@ async def disconnect_if_gone(conn: Connection, worker_id: UUID, incarnation: UUI
         return False
     await note_losses(conn, [worker_id])
     await time_out(conn, row)
+    await call_stranded(conn, [worker_id])
     return True
 
 
@@ -93,6 +100,7 @@ async def disconnect_silent(conn: Connection, silent_s: float) -> list[UUID]:
     await note_losses(conn, [row["id"] for row in rows])
     for row in rows:
         await time_out(conn, row)
+    await call_stranded(conn, [row["id"] for row in rows])
     return [row["id"] for row in rows]
 
 

@@ -1,7 +1,7 @@
 """Taking: which due jobs of one step go into batches now, and what is left of it.
 
-What may not go is decided in the statements that take rows, so that it never stands before what may: jobs of a
-class that no live worker serves, those that a limit or the share of shared workers has no room for, and all
+What may not go is decided in the statements that take rows, so that it never stands before what may: jobs of
+a class that no live worker serves, those that a limit or the share of shared workers has no room for, and all
 but one of the jobs that may be what ends workers.
 """
 
@@ -22,6 +22,9 @@ from runlane.waiting import no_worker
 
 SUSPECT_LOOK_S: Final = 60.0
 """A suspect waits until no other one of its class is out; that may be another run's."""
+
+DEAD_LOOK_S: Final = 600.0
+"""Jobs of a class that nobody serves are looked at again after this, should nobody call when one comes."""
 
 SUSPECT: Final = "losses >= 2"
 """A job that was lost with its worker twice. Such jobs are dispatched one after the other, so that the one
@@ -262,7 +265,8 @@ class StepTaker:
             _IS_SUSPECT_OUT, self._call.workspace_id, self._step["toolset"]
         ):
             suspect = max(suspect, SUSPECT_LOOK_S)
-        return min((each for each in (plain, suspect) if each is not None), default=None)
+        elsewhere = None if self._gate.is_open_to_all or not self._step["has_networks"] else DEAD_LOOK_S
+        return min((each for each in (plain, suspect, elsewhere) if each is not None), default=None)
 
     async def missing(self) -> list[str]:
         """Which classes of the step's waiting jobs nobody serves, in words."""

@@ -18,7 +18,7 @@ from typing import Final
 from uuid import UUID
 
 from runlane import names
-from runlane.db import nudges, outbox
+from runlane.db import classes, nudges, outbox
 from runlane.db.guards import IN_PROGRESS
 from runlane.db.keys import digest
 from runlane.db.pool import Connection, Record
@@ -262,14 +262,15 @@ async def beat(
 async def leave(conn: Connection, worker: Worker) -> None:
     """Ends a life: the worker is offline at once.
 
-    Nobody is nudged: a worker that leaves has answered for every batch, and a workflow that looks before it
-    has read those answers would take for lost what was given back.
+    Workflows that wait for its answers are not nudged: it has answered for every batch, and a workflow that
+    looks before it has read that would take for lost what was given back.
     """
     row = await conn.fetchrow(_LEAVE, worker.worker_id, worker.incarnation)
     if row is None:
         return
     payload = WorkerLeft(worker_id=worker.worker_id, name=worker.name)
     await outbox.insert(conn, _event(worker, EVENT_CATALOG.worker.left, payload, str(worker.incarnation)))
+    await classes.call_stranded(conn, [worker.worker_id])
 
 
 async def time_out(conn: Connection, row: Record) -> None:

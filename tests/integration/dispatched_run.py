@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from itertools import count
 from string import ascii_lowercase
 from uuid import UUID
 
@@ -12,6 +13,9 @@ from runlane.db.pool import Pool
 from runlane.db.runs import Owner, load
 from runlane.db.starting import StartRun, start_run
 from runlane.definitions import parse_definition
+
+_CALLS = count(1)
+"""Every run has the same owner here, and no two of its calls the same number."""
 
 OWNER = Owner("workflow", datetime(2026, 12, 1, 10, 0, tzinfo=UTC))
 
@@ -56,7 +60,7 @@ async def dispatched_run(pool: Pool, workspace_id: UUID, shape: Shape | None = N
             workflow_id=names.run_workflow_id(started.run_id),
             workflow_run_id=OWNER.workflow_run_id,
             owner=OWNER.workflow_run_id,
-            call_number=1,
+            call_number=next(_CALLS),
             rooms={"only": shape.batches},
             least_batch=shape.jobs_each,
         )

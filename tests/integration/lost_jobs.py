@@ -17,7 +17,7 @@ from runlane.storage import Storage
 from tests.integration.dispatched_run import OWNER
 from tests.integration.scan_host import Done, ScanHost
 
-_CALLS = count(100)
+_CALLS = count(10_000)
 _DUE = "UPDATE jobs SET due_at = clock_timestamp() WHERE run_id = $1 AND status = 'pending'"
 
 

@@ -97,29 +97,37 @@ class ScanHost:
 
 
 async def enrol(
-    pool: Pool, workspace_id: UUID, *, slots: int = 50, storage: Storage | None = None
+    pool: Pool,
+    workspace_id: UUID,
+    *,
+    slots: int = 50,
+    storage: Storage | None = None,
+    is_shared: bool = False,
+    network_id: UUID | None = None,
 ) -> ScanHost:
-    """Enrols a worker of the workspace; nothing serves its queue."""
+    """Enrols a worker of the workspace, or one that all share; nothing serves its queue."""
     incarnation = uuid4()
     worker_id = await pool.fetchval(
-        """INSERT INTO workers (scope, workspace_id, name, token_digest, incarnation, status, toolsets, slots,
-                                beat_at, stream_seen_at)
-           VALUES ('workspace', $1, 'test host', $2, $3, 'online', '{probe}', $4, clock_timestamp(),
+        """INSERT INTO workers (scope, workspace_id, network_id, name, token_digest, incarnation, status,
+                                toolsets, slots, beat_at, stream_seen_at)
+           VALUES ($5, $1, $6, 'test host', $2, $3, 'online', '{probe}', $4, clock_timestamp(),
                    clock_timestamp())
            RETURNING id""",
-        workspace_id,
+        None if is_shared else workspace_id,
         uuid4().bytes * 2,
         incarnation,
         {"probe": slots},
+        "shared" if is_shared else "workspace",
+        network_id,
     )
     return ScanHost(pool, workspace_id, worker_id, incarnation, storage)
 
 
 @asynccontextmanager
 async def serve(
-    host: ScanHost, client: Client, tool: ToolFunction, *, slots: int = 50
+    host: ScanHost, client: Client, tool: ToolFunction, *, slots: int = 50, queue: str | None = None
 ) -> AsyncIterator[None]:
-    """Serves the probe queue of the host's workspace, `slots` batches at once."""
+    """Serves a queue, or the probe queue of the host's workspace, `slots` batches at once."""
 
     @activity.defn(name=names.RUN_BATCH_ACTIVITY)
     async def run_batch(batch: BatchInput) -> BatchResult:
@@ -135,7 +143,7 @@ async def serve(
 
     async with Worker(
         client,
-        task_queue=names.scan_queue(host.workspace_id, "probe"),
+        task_queue=queue or names.scan_queue(host.workspace_id, "probe"),
         activities=[run_batch],
         max_concurrent_activities=slots,
         graceful_shutdown_timeout=timedelta(seconds=1),
