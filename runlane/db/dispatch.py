@@ -12,6 +12,7 @@ from uuid import UUID
 
 from runlane import names
 from runlane.db import limits
+from runlane.db.pauses import is_paused
 from runlane.db.pool import Connection
 from runlane.db.taking import SUSPECT, Group, StepCall, StepTaker, StepWork, has_live_jobs
 
@@ -85,10 +86,7 @@ SELECT s.tool_id, s.jobs_total, t.toolset, w.allow_shared, h.blocked_reason, h.p
        EXISTS (SELECT FROM jobs j WHERE j.workspace_id = s.workspace_id AND j.toolset = t.toolset
                  AND j.completed_at IS NULL AND j.{SUSPECT}) AS has_suspects,
        h.closed_at IS NOT NULL AS is_closed, h.owner IS DISTINCT FROM $3 AS is_superseded,
-       EXISTS (SELECT 1 FROM pauses p
-               WHERE p.lifted_at IS NULL AND (p.workspace_id IS NULL OR p.workspace_id = s.workspace_id)
-                 AND (p.run_id IS NULL OR p.run_id = s.run_id)
-                 AND (p.toolset IS NULL OR p.toolset = t.toolset)) AS is_paused
+       {is_paused("s.workspace_id", "s.run_id", "t.toolset")} AS is_paused
 FROM run_steps s
 JOIN job_histories h ON h.id = s.run_id
 JOIN workspaces w ON w.id = s.workspace_id
