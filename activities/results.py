@@ -4,7 +4,6 @@ Parsing never delays a workflow task, and one merge of a run (or shard) is in fl
 meanwhile is the next group.
 """
 
-import asyncio
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -18,6 +17,7 @@ from temporalio import activity
 
 from activities.bodies import NOTHING, Found, fitting, read_bodies
 from activities.failures import translated
+from activities.heartbeats import beating
 from activities.pictures import put_pictures, unwanted
 from activities.verdicts import events_of
 from runlane.db import inventory, losses, outbox, settle
@@ -31,9 +31,6 @@ from runlane.storage import Storage
 from runlane.tools import Category, Parsed
 
 log = structlog.get_logger(__name__)
-
-BEAT_EVERY_S: Final = 2.0
-"""Time between heartbeats of a merge."""
 
 RETRY_MERGE_S: Final = 1.0
 """Back-off before a failed merge is tried again; doubled each time."""
@@ -82,12 +79,8 @@ class ResultActivities:
         after a lost reply finds nothing to do. A server that does not answer is retried without limit and
         counts nowhere; a merge that fails on its data counts on the attempt, three times at most.
         """
-        beating = asyncio.create_task(_beat_forever())
-        try:
-            async with translated():
-                return await self._settle(request)
-        finally:
-            beating.cancel()
+        async with beating(), translated():
+            return await self._settle(request)
 
     async def _settle(self, request: SettleInput) -> SettleResult:
         endings = {UUID(batch.dispatch_id): Ending(batch.ending) for batch in request.batches}
@@ -129,12 +122,6 @@ async def _discard(storage: Storage, keys: list[str]) -> None:
         await storage.discard(keys)
     except Unavailable as error:
         log.warning("objects_left", objects=len(keys), detail=error.detail)
-
-
-async def _beat_forever() -> None:
-    while True:
-        activity.heartbeat()
-        await asyncio.sleep(BEAT_EVERY_S)
 
 
 def _staged_late(attempts: Sequence[Attempt], locked: Sequence[Attempt]) -> set[UUID]:

@@ -21,6 +21,7 @@ from runlane import names
 from runlane.db import presence
 from runlane.db.notices import listening
 from runlane.db.pool import Connection, Pool
+from runlane.db.sweeps.silent_workers import note_replica
 from runlane.db.workers import Worker, stale_incarnation
 
 log = structlog.get_logger(__name__)
@@ -199,6 +200,7 @@ class ControlHub:
             await self._confirm_own(conn)
             if self._steady_since is None:
                 self._steady_since = now
+            await note_replica(conn, self._replica, now - self._steady_since)
             if now - self._steady_since > SILENT_S:
                 async with conn.transaction():
                     silent = await presence.disconnect_silent(conn, SILENT_S)

@@ -12,6 +12,7 @@ from pydantic import Field, SecretStr
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from runlane import names
+from runlane.sweeps import Retention
 
 _PREFIX = "RUNLANE_"
 
@@ -85,6 +86,14 @@ class Settings(BaseSettings):
         1, ge=1, le=100, description="members of a batch while as many are due: more for throughput (jobs)"
     )
     open_shards: int = Field(4, ge=1, le=50, description="shards of one step open at once")
+    retention_jobs_days: int = Field(
+        180, ge=1, description="jobs in a final state, with attempts and error logs (days)"
+    )
+    retention_results_days: int = Field(30, ge=1, description="staged results that nobody needs (days)")
+    retention_audit_days: int = Field(
+        90, ge=90, description="audit events, until they are archived in the bucket audit-archive (days)"
+    )
+    retention_commands_days: int = Field(7, ge=1, description="commands that Temporal was told (days)")
     log_format: str = Field("console", pattern="^(console|json)$", description="console or json")
     log_level: str = Field(
         "info", pattern="^(debug|info|warning|error)$", description="lowest level that is logged"
@@ -110,6 +119,16 @@ class Settings(BaseSettings):
     def gateway_address(self) -> str:
         """The gateway as scan workers reach it (host:port)."""
         return self.scan_temporal_address or f"{self.gateway_host}:{self.gateway_port}"
+
+    @property
+    def retention(self) -> Retention:
+        """For how long things are kept."""
+        return Retention(
+            jobs_days=self.retention_jobs_days,
+            results_days=self.retention_results_days,
+            audit_days=self.retention_audit_days,
+            commands_days=self.retention_commands_days,
+        )
 
     @property
     def bucket(self) -> dict[str, str]:

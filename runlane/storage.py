@@ -10,7 +10,8 @@ import io
 import re
 import secrets
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
+from itertools import islice
 from urllib.parse import urlsplit
 from uuid import UUID
 
@@ -39,6 +40,14 @@ class StorageConfig:
     secret_key: str
     region: str
     public_url: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredObject:
+    """An object of the bucket. `last_modified` None: its age cannot be told."""
+
+    key: str
+    last_modified: datetime | None
 
 
 class CorruptObject(Exception):
@@ -71,6 +80,16 @@ def is_object_key(key: str, workspace_id: UUID, dispatch_id: UUID) -> bool:
     """Whether `object_key` may have made this key for this dispatch."""
     folder, _, name = key.rpartition("/")
     return folder == f"{workspace_id}/{dispatch_id}" and _OBJECT_NAME.fullmatch(name) is not None
+
+
+def workspace_of_key(key: str) -> UUID | None:
+    """The workspace of a staged result by its key; None if `object_key` has not made it."""
+    workspace, _, rest = key.partition("/")
+    try:
+        workspace_id, dispatch_id = UUID(workspace), UUID(rest.partition("/")[0])
+    except ValueError:
+        return None
+    return workspace_id if is_object_key(key, workspace_id, dispatch_id) else None
 
 
 class Storage:
@@ -162,6 +181,23 @@ class Storage:
             )
             for _ in errors:
                 continue
+        except (S3Error, HTTPError) as error:
+            raise Unavailable("the object storage does not answer") from error
+
+    async def page(self, after: str, limit: int) -> list[StoredObject]:
+        """Up to `limit` objects whose keys come behind `after`, in the order of their keys."""
+        return await asyncio.to_thread(self._page, after, limit)
+
+    def _page(self, after: str, limit: int) -> list[StoredObject]:
+        try:
+            found = self._internal.list_objects(
+                bucket_name=self._bucket, recursive=True, start_after=after or None
+            )
+            return [
+                StoredObject(item.object_name, item.last_modified)
+                for item in islice(found, limit)
+                if item.object_name
+            ]
         except (S3Error, HTTPError) as error:
             raise Unavailable("the object storage does not answer") from error
 

@@ -14,6 +14,7 @@ from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxR
 
 from activities.results import ResultActivities
 from activities.runs import RunActivities
+from activities.sweeps import Buckets, SweepActivities
 from runlane import names
 from runlane.backoff import Backoff
 from runlane.db.pool import Pool, open_pool
@@ -21,12 +22,14 @@ from runlane.failures import DATA_CONVERTER
 from runlane.settings import Settings
 from runlane.storage import Storage, StorageConfig
 from workflows.registration import WORKFLOWS
+from workflows.sweep_schedules import ensure_schedules
 
 log = structlog.get_logger(__name__)
 ConnectedT = TypeVar("ConnectedT")
 
 CORE_SLOTS = 32
 RESULT_SLOTS = 8
+SWEEP_SLOTS = 4
 POOL_SIZE = 8
 GRACE = timedelta(seconds=10)
 FIRST_PAUSE = timedelta(milliseconds=100)
@@ -83,8 +86,21 @@ async def run_core(settings: Settings, stop: asyncio.Event) -> None:
     await _serve(worker, pool, stop, "core")
 
 
+async def keep_schedules(settings: Settings) -> None:
+    """Makes the schedules of the sweeps, or brings them up to date, as soon as Temporal lets it."""
+    client = await connect_temporal(settings)
+    await _until_there("temporal", lambda: ensure_schedules(client))
+    log.info("sweeps_scheduled")
+
+
 async def run_results(settings: Settings, stop: asyncio.Event) -> None:
-    """Serves the merge until `stop` is set, then drains."""
+    """Serves the merge and the parts of sweeps until `stop` is set, then drains."""
+    async with asyncio.TaskGroup() as group:
+        group.create_task(_run_merge(settings, stop))
+        group.create_task(_run_sweeps(settings, stop))
+
+
+async def _run_merge(settings: Settings, stop: asyncio.Event) -> None:
     client = await connect_temporal(settings)
     pool = await connect_database(settings, "runlane-results")
     worker = Worker(
@@ -95,6 +111,22 @@ async def run_results(settings: Settings, stop: asyncio.Event) -> None:
         graceful_shutdown_timeout=GRACE,
     )
     await _serve(worker, pool, stop, "results")
+
+
+async def _run_sweeps(settings: Settings, stop: asyncio.Event) -> None:
+    """On connections of their own: a long sweep takes none from the merge."""
+    client = await connect_temporal(settings)
+    pool = await connect_database(settings, "runlane-sweeps")
+    config = StorageConfig(**settings.bucket)
+    buckets = Buckets(Storage(config), Storage(config, names.AUDIT_BUCKET))
+    worker = Worker(
+        client,
+        task_queue=names.SWEEP_QUEUE,
+        activities=[SweepActivities(pool, client, buckets, settings.retention).sweep],
+        max_concurrent_activities=SWEEP_SLOTS,
+        graceful_shutdown_timeout=GRACE,
+    )
+    await _serve(worker, pool, stop, "sweeps")
 
 
 async def _serve(worker: Worker, pool: Pool, stop: asyncio.Event, name: str) -> None:

@@ -2,6 +2,7 @@
 
 from workflows.run import RunWorkflow
 from workflows.shard import StepShard
+from workflows.sweeps import SweepWorkflow
 
-WORKFLOWS = [RunWorkflow, StepShard]
+WORKFLOWS = [RunWorkflow, StepShard, SweepWorkflow]
 """What the core worker registers."""

@@ -72,7 +72,9 @@ class _Operator:
 
 class _JobResult:
     __slots__ = ()
-    cleaned: Final = Leaf("job.result.cleaned", p.JobResultCleaned, _transient(Severity.NONE), RESERVED)
+    cleaned: Final = Leaf(
+        "job.result.cleaned", p.JobResultCleaned, _transient(Severity.NONE), "runlane.db.sweeps.staged"
+    )
 
 
 class _Job:
@@ -85,7 +87,9 @@ class _Job:
     cancelled: Final = Leaf("job.cancelled", p.JobCancelled, _audited(Severity.INFO), "runlane.db.cancel")
     retried: Final = Leaf("job.retried", p.JobRetried, _transient(Severity.NONE), "activities.verdicts")
     released: Final = Leaf("job.released", p.JobReleased, _transient(Severity.NONE), "activities.verdicts")
-    reset_stuck: Final = Leaf("job.reset_stuck", p.JobResetStuck, _transient(Severity.LOW), RESERVED)
+    reset_stuck: Final = Leaf(
+        "job.reset_stuck", p.JobResetStuck, _transient(Severity.LOW), "runlane.db.sweeps.failed_merges"
+    )
     result: Final = _JobResult()
 
 

@@ -174,10 +174,11 @@ class JobResetStuck(JobPayload):
     retry_job_id: UUID
 
 
-class JobResultCleaned(JobPayload):
-    """A staged result was removed."""
+class JobResultCleaned(Payload):
+    """A staged result that nobody needed was removed. `run_id` is null of an object that no row knew."""
 
     result_ref: Text
+    run_id: UUID | None
 
 
 class RunPayload(Payload):

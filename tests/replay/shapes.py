@@ -8,13 +8,18 @@ from typing import Final
 from uuid import UUID
 
 from temporalio.client import WorkflowFailureError
+from temporalio.worker import Worker
 
+from activities.sweeps import Buckets, SweepActivities
 from runlane import names
 from runlane.db.claims import ClaimedJob
 from runlane.jobs import Outcome
+from runlane.sweeps import Part, Retention
 from tests.integration.run_world import Gate, RunWorld, graph
 from tests.integration.scan_host import Done
+from tests.waiting import WAIT_S
 from workflows.dispatching import Limits
+from workflows.sweeps import SweepInput, SweepWorkflow
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,6 +182,23 @@ async def _merge_failed(world: RunWorld) -> Played:
     return _played(run_id, status, "run_merge_failed_then_retried")
 
 
+async def _swept(world: RunWorld) -> Played:
+    """Two parts, the second in several turns."""
+    buckets = Buckets(world.storage, world.storage)
+    activities = SweepActivities(world.pool, world.temporal, buckets, Retention())
+    parts = Worker(world.temporal, task_queue=names.SWEEP_QUEUE, activities=[activities.sweep])
+    async with world.workers(), parts:
+        handle = await world.temporal.start_workflow(
+            SweepWorkflow.run,
+            SweepInput("recorded", [Part.LATE_NUDGES, Part.OLD_ROWS]),
+            id=names.sweep_schedule_id("recorded"),
+            task_queue=names.CORE_QUEUE,
+        )
+        result = await asyncio.wait_for(handle.result(), WAIT_S)
+    status = "completed" if result.parts.keys() == {Part.LATE_NUDGES, Part.OLD_ROWS} else "failed"
+    return Played(status, {"sweep_of_two_parts": Execution(handle.id)})
+
+
 def _played(run_id: UUID, status: object, name: str) -> Played:
     return Played(status, {name: Execution(names.run_workflow_id(run_id))})
 
@@ -193,5 +215,6 @@ SHAPES: Final = (
     Shape(_resumed, ("run_resumed_after_termination",), "completed"),
     Shape(_reset, ("run_reset_to_its_first_task",), "completed"),
     Shape(_merge_failed, ("run_merge_failed_then_retried",), "completed"),
+    Shape(_swept, ("sweep_of_two_parts",), "completed"),
 )
 """Every shape that has a stored history, and the status that its run closes with."""

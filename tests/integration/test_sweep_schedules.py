@@ -1,0 +1,98 @@
+"""Schedules of the sweeps on a real Temporal server: made once, kept paused, seen by the doctor."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+import pytest_asyncio
+from temporalio.client import Client, ScheduleOverlapPolicy, WorkflowFailureError
+from temporalio.worker import Worker
+
+from activities.sweeps import SweepActivities
+from runlane import names
+from runlane.db.pool import Pool
+from runlane.settings import Settings
+from runlane.stack.doctor_sweeps import check_sweeps
+from runlane.stack.findings import Level
+from runlane.sweeps import SWEEPS
+from runlane.worker import RUNNER, keep_schedules
+from tests.integration.sweep_world import SweepWorld, sweep_world
+from workflows.sweep_schedules import ensure_schedules, read_schedule, result_of, run_now
+from workflows.sweeps import PartReport, SweepInput, SweepWorkflow
+
+pytestmark = pytest.mark.integration
+
+
+@pytest_asyncio.fixture
+async def sweeps(settings: Settings, pool: Pool) -> AsyncIterator[SweepWorld]:
+    """Schedules are gone in the end: other tests share the server."""
+    async with sweep_world(settings, pool) as world:
+        yield world
+        for sweep in SWEEPS.values():
+            await world.temporal.get_schedule_handle(names.sweep_schedule_id(sweep.name)).delete()
+
+
+@asynccontextmanager
+async def served(client: Client, activities: SweepActivities) -> AsyncIterator[None]:
+    """Workers that do sweeps."""
+    core = Worker(client, task_queue=names.CORE_QUEUE, workflows=[SweepWorkflow], workflow_runner=RUNNER)
+    parts = Worker(client, task_queue=names.SWEEP_QUEUE, activities=[activities.sweep])
+    async with core, parts:
+        yield
+
+
+async def test_schedules_are_made_once_by_all_replicas_and_keep_an_operators_pause(
+    sweeps: SweepWorld, settings: Settings
+) -> None:
+    client = sweeps.temporal
+    missing = await check_sweeps(settings)
+    await asyncio.gather(keep_schedules(settings), keep_schedules(settings))
+    paused = client.get_schedule_handle(names.sweep_schedule_id("jobs"))
+    await paused.pause(note="maintenance")
+
+    await ensure_schedules(client)
+
+    states = {name: await read_schedule(client, sweep) for name, sweep in SWEEPS.items()}
+    assert {name for name, state in states.items() if state.is_paused} == {"jobs"}
+    assert states["jobs"].note == "maintenance"
+    described = (await paused.describe()).schedule
+    assert described.policy.overlap is ScheduleOverlapPolicy.SKIP
+    assert described.policy.catchup_window == SWEEPS["jobs"].every
+    (found,) = await check_sweeps(settings)
+    assert {each.level for each in missing} == {found.level} == {Level.WARN}
+    assert "paused: jobs (maintenance)" in found.detail
+
+
+async def test_sweep_begun_by_hand_says_what_it_did(sweeps: SweepWorld) -> None:
+    await ensure_schedules(sweeps.temporal)
+    await sweeps.pool.execute(
+        """INSERT INTO commands (kind, workflow_id, done_at)
+           SELECT 'nudge', 'x', clock_timestamp() - interval '8 days' FROM generate_series(1, 1500)"""
+    )
+
+    async with served(sweeps.temporal, sweeps.activities):
+        workflow_id = await run_now(sweeps.temporal, SWEEPS["rows"])
+        result = await result_of(sweeps.temporal, workflow_id)
+
+    assert result.parts == {"old_rows": PartReport(1500, 1500, 0, turns=6)}
+    assert (await read_schedule(sweeps.temporal, SWEEPS["rows"])).last == workflow_id
+
+
+async def test_part_that_cannot_be_done_keeps_no_other_from_its_turn_and_fails_the_sweep(
+    sweeps: SweepWorld,
+) -> None:
+    await ensure_schedules(sweeps.temporal)
+    request = SweepInput("test", ["no_such_part", "old_rows"])
+
+    async with served(sweeps.temporal, sweeps.activities):
+        handle = await sweeps.temporal.start_workflow(
+            SweepWorkflow.run, request, id="sweep/test", task_queue=names.CORE_QUEUE
+        )
+        with pytest.raises(WorkflowFailureError) as failure:
+            await handle.result()
+
+    assert "no_such_part" in str(failure.value.cause)
+    assert "old_rows" not in str(failure.value.cause)
+    history = await handle.fetch_history()
+    assert sum(event.HasField("activity_task_completed_event_attributes") for event in history.events) == 5
