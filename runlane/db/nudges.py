@@ -2,6 +2,10 @@
 
 However often a workflow is asked to look before it does, it gets one signal: only the statement that turns
 the flag on writes a command. The workflow turns it off in the read that begins its turn.
+
+Whoever nudges holds the flag until its transaction ends, also a flag that was on already. Otherwise the
+workflow could turn it off and read the rows between the nudge and the commit of what the nudge is about: it
+would see nothing, and nobody would call it again. Now its read waits for the commit.
 """
 
 from collections.abc import Sequence
@@ -13,15 +17,26 @@ from runlane.db.guards import IN_PROGRESS
 from runlane.db.pool import Connection
 
 _NUDGE = f"""
-WITH flipped AS (
-  UPDATE job_histories SET nudged_at = clock_timestamp()
-  WHERE '{names.RUN_PREFIX}' || id = ANY($1::text[]) AND id = ANY($2::uuid[])
-    AND nudged_at IS NULL AND closed_at IS NULL
-  RETURNING workspace_id, '{names.RUN_PREFIX}' || id AS workflow_id
+WITH held AS (
+  SELECT id, nudged_at FROM job_histories
+  WHERE '{names.RUN_PREFIX}' || id = ANY($1::text[]) AND id = ANY($2::uuid[]) AND closed_at IS NULL
+  ORDER BY id
+  FOR NO KEY UPDATE
+), flipped AS (
+  UPDATE job_histories h SET nudged_at = clock_timestamp()
+  FROM held
+  WHERE h.id = held.id AND held.nudged_at IS NULL
+  RETURNING h.workspace_id, '{names.RUN_PREFIX}' || h.id AS workflow_id
+), held_shards AS (
+  SELECT workflow_id, nudged_at FROM run_shards
+  WHERE workflow_id = ANY($1::text[]) AND closed_at IS NULL
+  ORDER BY workflow_id
+  FOR NO KEY UPDATE
 ), flipped_shards AS (
-  UPDATE run_shards SET nudged_at = clock_timestamp()
-  WHERE workflow_id = ANY($1::text[]) AND nudged_at IS NULL AND closed_at IS NULL
-  RETURNING workspace_id, workflow_id
+  UPDATE run_shards s SET nudged_at = clock_timestamp()
+  FROM held_shards
+  WHERE s.workflow_id = held_shards.workflow_id AND held_shards.nudged_at IS NULL
+  RETURNING s.workspace_id, s.workflow_id
 ), written AS (
   INSERT INTO commands (workspace_id, kind, workflow_id)
   SELECT workspace_id, '{CommandKind.NUDGE}', workflow_id
@@ -46,7 +61,11 @@ SELECT workflow_id FROM run_shards WHERE run_id = ANY($1::uuid[]) AND closed_at 
 
 
 async def nudge(conn: Connection, workflow_ids: Sequence[str]) -> int:
-    """Asks workflows to look at their rows; returns how many had not been asked already."""
+    """Asks workflows to look at their rows; returns how many had not been asked already.
+
+    In the transaction of what they are to see. Locks the rows of runs, then of shards, each by their ids; a
+    workflow that is about to look waits until the transaction ends.
+    """
     run_ids = [UUID(parts[1]) for parts in (name.split("/") for name in workflow_ids) if len(parts) == 2]
     return int(await conn.fetchval(_NUDGE, list(workflow_ids), run_ids))
 
