@@ -20,6 +20,7 @@ from runlane.db.event_counts import count_events, count_unpublished
 from runlane.db.pool import Connection, open_pool
 from runlane.jobs import RUNS, RunStatus
 from runlane.lab.manifest import Inventory, Manifest, compare
+from runlane.lab.network import parse_base
 from runlane.lab.server import Lab
 from runlane.observability import configure
 from runlane.stack.supervisor import stop_requested
@@ -80,7 +81,7 @@ async def run_demo(options: DemoOptions) -> bool:
 async def _run(options: DemoOptions) -> bool:
     began = time.monotonic()
     await _empty(options.state_dir)
-    platform_options = PlatformOptions(options.state_dir, (options.base,))
+    platform_options = PlatformOptions(options.state_dir, parse_base(options.base).networks)
     note("starting the lab, the servers and the processes …")
     async with Lab.open(options.base) as lab, open_platform(platform_options, os.environ) as platform:
         note(f"all is up after {time.monotonic() - began:.1f} s")

@@ -23,7 +23,11 @@ def start_scan(client: ApiClient, lab: Lab, *, name: str = "demo") -> str:
 
 def start_scan_of(client: ApiClient, manifest: Manifest, resolver: str, *, name: str = "demo") -> str:
     """As `start_scan`, for a lab in another process."""
-    config = {"*": {"resolver": resolver, "allow": [manifest.base]}, "ports": {"ports": manifest.port_list}}
+    config = {
+        "*": {"resolver": resolver, "allow": list(manifest.networks)},
+        "ports": {"ports": manifest.port_list},
+        "findings": {"default_logins": True},
+    }
     body: Json = {
         "definition": DEFINITION,
         "targets": [target_id(client, manifest)],

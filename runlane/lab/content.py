@@ -9,6 +9,8 @@ from runlane.lab.model import Page, Plant, Site, Via, Web
 
 ROBOTS_PATH = "/robots.txt"
 SITEMAP_PATH = "/sitemap.xml"
+ICON_PATH = "/favicon.ico"
+_LOCKED = Page("/", title="401 Unauthorized", text="Who are you?", status=401)
 _PARENT = ("../",)
 
 
@@ -43,18 +45,21 @@ class Answer:
     page: Page
 
 
-def answer(web: Web, origin: Origin, target: str) -> Answer:
-    """Answers a GET of `target` (path with query) on `origin`.
+def answer(web: Web, origin: Origin, target: str, login: tuple[str, str] | None = None) -> Answer:
+    """Answers a GET of `target` (path with query) on `origin`, made with a login or without one.
 
     An exact match of path and query goes first, then the path alone, then the catch-all, then 404.
     """
     site = web.site_for(origin.host)
-    page = _find(site, origin, target)
+    is_locked = site.login is not None and login != site.login
+    page = _LOCKED if is_locked else _find(site, origin, target)
     headers = {"Server": site.server, "Content-Type": page.content_type, **site.headers}
+    if is_locked:
+        headers["WWW-Authenticate"] = 'Basic realm="Lab"'
     if page.location is not None:
         headers["Location"] = page.location.format(host=origin.host)
-    body = _render_html(site, page) if page.is_html else page.text
-    return Answer(page.status, headers, body.encode(), page)
+    text = _render_html(site, page) if page.is_html else page.text
+    return Answer(page.status, headers, text.encode() if page.data is None else page.data, page)
 
 
 def references(origin: Origin, path: str, page: Page) -> list[tuple[str, Via]]:
@@ -77,9 +82,13 @@ def references(origin: Origin, path: str, page: Page) -> list[tuple[str, Via]]:
 
 def _find(site: Site, origin: Origin, target: str) -> Page:
     path = target.partition("?")[0]
-    declared = {each.path: each for each in (*site.pages, *_crawler_files(site, origin))}
+    declared = {each.path: each for each in (*site.pages, *_icons(site), *_crawler_files(site, origin))}
     page = declared.get(target) or declared.get(path) or site.catch_all
     return page or Page(path, title="404 Not Found", text="There is nothing here.", status=404)
+
+
+def _icons(site: Site) -> list[Page]:
+    return [] if site.icon is None else [Page(ICON_PATH, content_type="image/x-icon", data=site.icon)]
 
 
 def _crawler_files(site: Site, origin: Origin) -> list[Page]:

@@ -1,6 +1,7 @@
 """The lab's services on real sockets: a small HTTP/1.1 server, and line protocols that only say hello."""
 
 import asyncio
+import base64
 import ssl
 from collections import Counter
 from dataclasses import dataclass
@@ -24,6 +25,7 @@ class _Request:
     method: str
     target: str
     host: str
+    login: tuple[str, str] | None
 
 
 def serve_listener(
@@ -74,7 +76,7 @@ class _WebServer:
         self._hits[request.host] += 1
         await asyncio.sleep(self._web.site_for(request.host).delay_ms / 1000)
         origin = Origin(self._scheme, request.host, self._port)
-        reply = answer(self._web, origin, request.target)
+        reply = answer(self._web, origin, request.target, request.login)
         writer.write(_encode(reply, with_body=request.method != "HEAD"))
         await writer.drain()
 
@@ -97,7 +99,19 @@ async def _read_request(reader: asyncio.StreamReader) -> _Request:
     if "host" not in fields:
         raise _BadRequestError
     await reader.readexactly(_body_size(fields))
-    return _Request(words[0], words[1], fields["host"].rpartition(":")[0] or fields["host"])
+    host = fields["host"].rpartition(":")[0] or fields["host"]
+    return _Request(words[0], words[1], host, _read_login(fields.get("authorization", "")))
+
+
+def _read_login(text: str) -> tuple[str, str] | None:
+    scheme, _, encoded = text.partition(" ")
+    if scheme.lower() != "basic":
+        return None
+    try:
+        name, _, password = base64.b64decode(encoded.strip(), validate=True).decode().partition(":")
+    except ValueError as error:
+        raise _BadRequestError from error
+    return name, password
 
 
 def _body_size(fields: dict[str, str]) -> int:

@@ -38,6 +38,8 @@ class WebService:
     title: str | None
     server: str
     location: str | None
+    favicon_sha256: str | None
+    """Of its icon, in hex."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +82,8 @@ class Manifest:
     scenario: str
     target: str
     base: str
+    networks: tuple[str, ...]
+    """What must be allowed to be scanned."""
     ports: tuple[int, ...]
     """What the port scan must try on every asset, ascending."""
     assets: tuple[Asset, ...]
@@ -115,6 +119,7 @@ class Manifest:
             scenario=raw["scenario"],
             target=raw["target"],
             base=raw["base"],
+            networks=tuple(raw["networks"]),
             ports=tuple(raw["ports"]),
             assets=tuple(
                 Asset(each["name"], each["address"], {kind: tuple(v) for kind, v in each["records"].items()})

@@ -4,8 +4,10 @@ Pure data. Addresses are given by their last part alone, so that one description
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
+
+from runlane.lab.network import SIX_HOST
 
 APEX = "@"
 WILDCARD = "*"
@@ -66,6 +68,8 @@ class Page:
     status: int = 200
     location: str | None = None
     """Where a redirect goes; `{host}` stands for the name that was asked."""
+    data: bytes | None = None
+    """The whole body, when it is no text."""
     plant: Plant | None = None
 
     @property
@@ -87,6 +91,10 @@ class Site:
     """Paths that sitemap.xml lists."""
     catch_all: Page | None = None
     """Answers every other path, `path` aside: a soft 404 (status 200) or a redirect of the whole site."""
+    icon: bytes | None = None
+    """What `/favicon.ico` answers; None: there is none."""
+    login: tuple[str, str] | None = None
+    """Name and password without which every path answers 401."""
     generator: str | None = None
     """What the HTML names as its maker."""
     delay_ms: int = 0
@@ -179,6 +187,24 @@ class Scenario:
         """Every port that is open on some machine, ascending: what a port scan must try everywhere."""
         return tuple(sorted({each.port for machine in self.machines for each in machine.listeners}))
 
+    def placed(self, six_port: int | None) -> "Scenario":
+        """The scenario with the port of its IPv6 machine (None: without that machine and its names)."""
+        if six_port is not None:
+            machines = tuple(_at_port(each, six_port) for each in self.machines)
+            return replace(self, machines=machines)
+        machines = tuple(each for each in self.machines if each.host != SIX_HOST)
+        zones = tuple(
+            replace(zone, names=tuple(each for each in zone.names if each.host != SIX_HOST))
+            for zone in self.zones
+        )
+        return replace(self, machines=machines, zones=zones)
+
     def machine(self, host: int) -> Machine:
         """The machine at `host`; one without listeners if only the DNS knows it."""
         return next((each for each in self.machines if each.host == host), Machine(host, ()))
+
+
+def _at_port(machine: Machine, port: int) -> Machine:
+    if machine.host != SIX_HOST:
+        return machine
+    return replace(machine, listeners=tuple(replace(each, port=port) for each in machine.listeners))

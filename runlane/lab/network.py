@@ -2,13 +2,19 @@
 
 import errno
 import ipaddress
+import socket
 import sys
+import zlib
 from dataclasses import dataclass
 
 from runlane.errors import Invalid, Unavailable
 
 DEFAULT_BASE = "127.7.0.0/24"
 NAMESERVER_HOST = 1
+SIX_HOST = 6
+"""The machine at the IPv6 loopback address, of which there is one for all labs of a system."""
+
+_SIX_PORTS = range(20_000, 24_000)
 _LOOPBACK = ipaddress.IPv4Network("127.0.0.0/8")
 _LARGEST_PREFIX = 26  # scenarios use hosts up to 62
 
@@ -21,7 +27,29 @@ class BaseNetwork:
 
     def address(self, host: int) -> str:
         """The address of the machine numbered `host`."""
+        if host == SIX_HOST:
+            return str(ipaddress.IPv6Address(1))
         return str(ipaddress.IPv4Network(self.cidr).network_address + host)
+
+    @property
+    def networks(self) -> tuple[str, ...]:
+        """Every network that machines of a lab on this base have an address in."""
+        return (self.cidr, "::1/128")
+
+    @property
+    def six_port(self) -> int:
+        """The port of the IPv6 machine, by the base: labs side by side share its address, not its port."""
+        return _SIX_PORTS[zlib.crc32(self.cidr.encode()) % len(_SIX_PORTS)]
+
+
+def has_six() -> bool:
+    """Whether this system has the IPv6 loopback address."""
+    try:
+        with socket.socket(socket.AF_INET6) as trial:
+            trial.bind(("::1", 0))
+    except OSError:
+        return False
+    return True
 
 
 def parse_base(text: str) -> BaseNetwork:

@@ -20,6 +20,7 @@ from runlane.lab.model import (
     Web,
     Zone,
 )
+from runlane.lab.network import SIX_HOST
 
 _SSH = Talk("SSH-2.0-OpenSSH_9.6", "Invalid SSH identification string.")
 _FTP = Talk("220 files.lab.test FTP server ready", "530 Please log in first.")
@@ -52,6 +53,8 @@ FULL = Scenario(
                 Name("blog", host=16),
                 Name("status", host=17),
                 Name("static", host=18),
+                Name("six", host=SIX_HOST),
+                Name("admin", alias="app"),  # a virtual host behind a login that was never changed
                 Name("vault-7c2", host=20),  # in no word list: only the zone transfer tells it
             ),
         ),
@@ -59,6 +62,7 @@ FULL = Scenario(
         Zone("dev.lab.test", nameserver="ns1.lab.test", names=(Name(APEX, host=19), Name(WILDCARD, host=19))),
     ),
     machines=(
+        Machine(SIX_HOST, (Listener(0, Web(sites.SIX)),)),  # its port depends on the base network
         Machine(
             10,
             (
@@ -70,7 +74,15 @@ FULL = Scenario(
             11,
             (
                 Listener(
-                    18080, Web(sites.UNKNOWN_HOST, {"app.lab.test": sites.APP, "shop.lab.test": sites.SHOP})
+                    18080,
+                    Web(
+                        sites.UNKNOWN_HOST,
+                        {
+                            "app.lab.test": sites.APP,
+                            "shop.lab.test": sites.SHOP,
+                            "admin.lab.test": sites.ADMIN,
+                        },
+                    ),
                 ),
                 Listener(12222, _SSH),
             ),

@@ -14,7 +14,14 @@ from runlane.lab.listeners import serve_listener
 from runlane.lab.manifest import Manifest
 from runlane.lab.model import Listener, Machine, Scenario
 from runlane.lab.nameserver import NameServer
-from runlane.lab.network import DEFAULT_BASE, NAMESERVER_HOST, BaseNetwork, bind_failure, parse_base
+from runlane.lab.network import (
+    DEFAULT_BASE,
+    NAMESERVER_HOST,
+    BaseNetwork,
+    bind_failure,
+    has_six,
+    parse_base,
+)
 from runlane.lab.scenario import find_scenario
 from runlane.lab.truth import derive_manifest
 from runlane.lab.zonedata import build_zones
@@ -57,10 +64,10 @@ class Lab:
 
 class _Opener:
     def __init__(self, scenario: Scenario, base: BaseNetwork, latency_s: float) -> None:
-        self._scenario = scenario
+        self._scenario = scenario.placed(base.six_port if has_six() else None)
         self._base = base
         self._latency_s = latency_s
-        self._manifest = derive_manifest(scenario, base)
+        self._manifest = derive_manifest(self._scenario, base)
         self._certificates = CertificateMaker(datetime.now(UTC))
         self._hits: Counter[str] = Counter()
 
@@ -83,7 +90,7 @@ class _Opener:
                 self._try_bind(address, port)
 
     def _try_bind(self, address: str, port: int) -> None:
-        with socket.socket() as trial:
+        with socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET) as trial:
             # connections that are closed already do not count
             trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:

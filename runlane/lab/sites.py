@@ -14,6 +14,15 @@ def _env_file(*lines: str) -> Page:
     return Page("/.env", text="\n".join(lines) + "\n", content_type="text/plain", plant=Plant.EXPOSED_ENV)
 
 
+def _icon(number: int) -> bytes:
+    """A picture of one grey pixel; each number has its own hash."""
+    size, pixel = b"\x01\x00\x01\x00", bytes((number, number, number, 255))
+    head = (
+        b"\x00\x00\x01\x00\x01\x00\x01\x01\x00\x00" + size[:2] + b"\x20\x00\x30\x00\x00\x00\x16\x00\x00\x00"
+    )
+    return head + pixel
+
+
 UNKNOWN_HOST = Site(
     server=_NGINX,
     pages=(),
@@ -30,6 +39,7 @@ TO_HTTPS = Site(
 
 HOME = Site(
     server=_NGINX,
+    icon=_icon(1),
     headers=SECURITY_HEADERS,
     generator="Hugo 0.128.0",
     disallow=("/drafts/", "/internal/report"),
@@ -78,6 +88,7 @@ APP = Site(
 
 SHOP = Site(
     server=_APACHE,
+    icon=_icon(2),
     headers=SECURITY_HEADERS,
     generator="WordPress 6.5.2",
     pages=(
@@ -198,3 +209,19 @@ SMALL = Site(
         _GIT_HEAD,
     ),
 )
+
+ADMIN = Site(
+    server=_APACHE,
+    headers=SECURITY_HEADERS,
+    login=("admin", "admin"),
+    icon=_icon(3),
+    pages=(Page("/", title="Lab admin", links=("/users",)), Page("/users", title="Users")),
+)
+"""Behind a login that everybody can guess: without it there is nothing to see."""
+
+SIX = Site(
+    server="Caddy",
+    headers=SECURITY_HEADERS,
+    pages=(Page("/", title="Lab over IPv6", links=("/hello",)), Page("/hello", title="Hello")),
+)
+"""At an IPv6 address alone."""

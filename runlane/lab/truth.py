@@ -9,17 +9,20 @@ and checks on every web service) must find:
 - for every HTTP service its own answer to `GET /`, redirects not followed;
 - every URL of the same origin at most `MAX_DEPTH` links away from `/`, whatever its status. A path in
   robots.txt or sitemap.xml is one link away, and a redirect counts as a link;
-- findings at planted pages; one finding per service whose `GET /` is HTML with status 200 and lacks any
-  security header; one per TLS service with a bad certificate.
+- the hash of the icon of a service whose `GET /` is HTML, where there is one;
+- findings at planted pages; one per service behind a login that is its default (where a scan may try it);
+  one per service whose `GET /` is HTML with status 200 and lacks any security header; one per TLS service
+  with a bad certificate.
 """
 
+import hashlib
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 import dns.name
 
-from runlane.lab.content import Answer, Origin, answer, references
+from runlane.lab.content import ICON_PATH, Answer, Origin, answer, references
 from runlane.lab.manifest import Asset, Finding, FoundUrl, Manifest, Service, WebService
 from runlane.lab.model import (
     APEX,
@@ -34,12 +37,13 @@ from runlane.lab.model import (
     Web,
     Zone,
 )
-from runlane.lab.network import BaseNetwork
+from runlane.lab.network import SIX_HOST, BaseNetwork
 from runlane.lab.zonedata import ZoneData, build_zones, owner_name
 
 MAX_DEPTH = 3
 START = "start"
 _MISSING_HEADERS = "missing-security-headers"
+_DEFAULT_LOGIN = "default-login"
 _BAD_CERTIFICATES = {Certificate.EXPIRED: "tls-expired", Certificate.SELF_SIGNED: "tls-self-signed"}
 
 
@@ -72,6 +76,7 @@ def derive_manifest(scenario: Scenario, base: BaseNetwork) -> Manifest:
         scenario=scenario.name,
         target=scenario.target,
         base=base.cidr,
+        networks=base.networks if _has_six(scenario) else (base.cidr,),
         ports=scenario.ports,
         assets=tuple(_asset(zone, name, zones[zone.origin], base) for zone, name in names),
         services=tuple(_service(each) for each in places),
@@ -79,6 +84,10 @@ def derive_manifest(scenario: Scenario, base: BaseNetwork) -> Manifest:
         urls=tuple(url for origin, each in web for url in _crawl(origin, each)),
         findings=tuple(finding for each in places for finding in _findings(each)),
     )
+
+
+def _has_six(scenario: Scenario) -> bool:
+    return any(each.host == SIX_HOST for each in scenario.machines)
 
 
 def _names(zone: Zone) -> list[Name]:
@@ -115,8 +124,15 @@ def _service(place: _Place) -> Service:
 def _web_service(origin: Origin, web: Web) -> WebService:
     root = answer(web, origin, "/")
     title = root.page.title if root.page.is_html else None
+    icon = answer(web, origin, ICON_PATH)
+    has_icon = icon.status == 200 and not icon.page.is_html
     return WebService(
-        origin.url("/"), root.status, title, root.headers["Server"], root.headers.get("Location")
+        url=origin.url("/"),
+        status=root.status,
+        title=title,
+        server=root.headers["Server"],
+        location=root.headers.get("Location"),
+        favicon_sha256=hashlib.sha256(icon.body).hexdigest() if has_icon else None,
     )
 
 
@@ -149,7 +165,11 @@ def _findings(place: _Place) -> Iterator[Finding]:
         return
     if certificate in _BAD_CERTIFICATES:
         yield Finding(_BAD_CERTIFICATES[certificate], origin.url("/"))
-    for page in web.site_for(place.host).pages:
+    site = web.site_for(place.host)
+    if site.login is not None:
+        yield Finding(_DEFAULT_LOGIN, origin.url("/"))
+        return  # nothing behind it is seen without it
+    for page in site.pages:
         if page.plant is not None:
             yield Finding(page.plant.value, origin.url(page.path))
     root = answer(web, origin, "/")

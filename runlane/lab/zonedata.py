@@ -128,7 +128,8 @@ def _name_record(name: Name, zone: Zone, base: BaseNetwork) -> tuple[str, str, t
         return name.label, "CNAME", (f"{owner_name(name.alias, zone.origin)}.",)
     if name.host is None:
         raise ValueError(f"{name.label} in {zone.origin} has neither address nor alias")
-    return name.label, "A", (base.address(name.host),)
+    address = base.address(name.host)
+    return name.label, "AAAA" if ":" in address else "A", (address,)
 
 
 def _lookup(zone: ZoneData, name: dns.name.Name) -> RecordSets | None:

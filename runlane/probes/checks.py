@@ -84,6 +84,15 @@ _ALL: Final = (
         ("CWE-693",),
     ),
     Check(
+        "default-login",
+        "Default login",
+        Severity.CRITICAL,
+        "The service lets in whoever knows the name and password that it was delivered with.",
+        "Change the password, and let nobody reach the service who does not need it.",
+        ("https://owasp.org/www-project-web-security-testing-guide/",),
+        ("CWE-1392",),
+    ),
+    Check(
         "tls-expired",
         "Expired TLS certificate",
         Severity.MEDIUM,
@@ -117,6 +126,23 @@ _HEADERS: Final = (
     "referrer-policy",
 )
 _TLS_HEADER: Final = "strict-transport-security"
+
+
+DEFAULT_LOGINS: Final = (("admin", "admin"), ("admin", "password"))
+"""Tried at most once each: more would lock accounts."""
+
+
+def asks_for_login(answer: Answer) -> bool:
+    """Whether a name and a password are asked for in the way of HTTP."""
+    challenge = answer.headers.get("www-authenticate", "").lower()
+    return answer.status == 401 and challenge.startswith("basic")
+
+
+def find_default_login(answer: Answer, name: str) -> str | None:
+    """Evidence that the answer to a request with a default login lets in."""
+    if answer.status >= 400:
+        return None
+    return f"user {name} with its default password: status {answer.status}"
 
 
 def find_exposed_git(answer: Answer) -> str | None:

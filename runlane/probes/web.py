@@ -6,7 +6,7 @@ import ssl
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import Final, Self
 
 import httpx2
@@ -38,6 +38,7 @@ _HEADERS: Final = {
     "Accept-Encoding": "gzip, deflate",  # what BoundedBody understands
     "Connection": "keep-alive",
 }
+_NO_HEADERS: Final[Mapping[str, str]] = MappingProxyType({})
 
 
 class NoAnswer(Exception):
@@ -101,8 +102,10 @@ class WebClient:
         for transport in self._transports.values():
             await transport.aclose()
 
-    async def get(self, url: Url, max_body: int = MAX_BODY_BYTES) -> Answer:
-        """One request, tried again once if a kept connection turns out to be closed.
+    async def get(
+        self, url: Url, max_body: int = MAX_BODY_BYTES, headers: Mapping[str, str] = _NO_HEADERS
+    ) -> Answer:
+        """One request, tried again once if a kept connection turns out to be closed; `headers` are added.
 
         Raises:
             NoAnswer: see there.
@@ -112,18 +115,18 @@ class WebClient:
         address = await self._address_of(url.host)
         try:
             async with asyncio.timeout(REQUEST_S):
-                return await self._ask(url, address, max_body)
+                return await self._ask(_request(url, address, headers), url, max_body)
         except (httpx2.TransportError, ssl.SSLError, OSError) as error:
             raise NoAnswer(f"{url}: {type(error).__name__}: {error}") from error
 
-    async def _ask(self, url: Url, address: str, max_body: int) -> Answer:
+    async def _ask(self, request: httpx2.Request, url: Url, max_body: int) -> Answer:
         may_be_kept = url.host in self._transports
         try:
-            return await self._exchange(url, address, max_body)
+            return await self._exchange(request, url, max_body)
         except (httpx2.ReadError, httpx2.WriteError, httpx2.RemoteProtocolError):
             if not may_be_kept:
                 raise
-        return await self._exchange(url, address, max_body)
+        return await self._exchange(request, url, max_body)
 
     async def _address_of(self, host: str) -> str:
         if host not in self._addresses:
@@ -133,9 +136,9 @@ class WebClient:
             self._addresses[host] = addresses[0]
         return self._egress.permit(self._addresses[host])
 
-    async def _exchange(self, url: Url, address: str, max_body: int) -> Answer:
+    async def _exchange(self, request: httpx2.Request, url: Url, max_body: int) -> Answer:
         started = time.monotonic()
-        response = await self._transport(url.host).handle_async_request(_request(url, address))
+        response = await self._transport(url.host).handle_async_request(request)
         elapsed_ms = round((time.monotonic() - started) * 1_000)
         try:
             tls = _session_of(response)
@@ -168,13 +171,13 @@ class WebClient:
         return self._transports[host]
 
 
-def _request(url: Url, address: str) -> httpx2.Request:
+def _request(url: Url, address: str, headers: Mapping[str, str]) -> httpx2.Request:
     literal = f"[{address}]" if ":" in address else address
     target = f"{url.path}?{url.query}" if url.query else url.path
     return httpx2.Request(
         "GET",
         f"{url.scheme}://{literal}:{url.port}/",
-        headers={"Host": url.authority, **_HEADERS},
+        headers={"Host": url.authority, **_HEADERS, **headers},
         extensions={"timeout": _TIMEOUTS, "sni_hostname": url.host, "target": target.encode()},
     )
 

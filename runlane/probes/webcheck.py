@@ -1,13 +1,22 @@
-"""Findings of a web service that need no credentials and change nothing: six checks with few false alarms."""
+"""Findings of a web service that change nothing: checks with few false alarms.
 
+None needs credentials. Whether a service lets in with a default login is only tried if the step's option
+`default_logins` says so: it is a login, and it is seen.
+"""
+
+import base64
 import secrets
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import datetime
+from types import MappingProxyType
 from typing import Final
 
 from runlane.probes.checks import (
     CHECKS,
+    DEFAULT_LOGINS,
+    asks_for_login,
+    find_default_login,
     find_expired,
     find_exposed_env,
     find_exposed_git,
@@ -37,6 +46,7 @@ _TLS_CHECKS: Final[dict[str, Callable[[TlsSession, datetime], str | None]]] = {
     "tls-self-signed": find_self_signed,
 }
 _MAX_BODY_BYTES: Final = 256 * 1024
+_NO_HEADERS: Final[Mapping[str, str]] = MappingProxyType({})
 
 
 async def run_job(job: ProbeJob, emit: Emit) -> Done:
@@ -47,7 +57,8 @@ async def run_job(job: ProbeJob, emit: Emit) -> Done:
     if address is None:
         return Done(complete=False, coverage={"url": start.origin, "checks": []})
     async with WebClient(egress, {target_host(job.target): address}) as client:
-        checkup = _Checkup(client, start, emit)
+        may_log_in = job.options.values.get("default_logins") is True
+        checkup = _Checkup(client, start, emit, may_log_in=may_log_in)
         await checkup.run()
     coverage = {"url": start.origin, "checks": checkup.made}
     return Done(complete=checkup.is_complete, reachable=bool(checkup.made), coverage=coverage)
@@ -56,12 +67,13 @@ async def run_job(job: ProbeJob, emit: Emit) -> Done:
 class _Checkup:
     """The checks of one service; `made` are those whose question was answered."""
 
-    def __init__(self, client: WebClient, start: Url, emit: Emit) -> None:
+    def __init__(self, client: WebClient, start: Url, emit: Emit, *, may_log_in: bool) -> None:
         self.made: list[str] = []
         self.is_complete = True
         self._client = client
         self._start = start
         self._emit = emit
+        self._may_log_in = may_log_in
 
     async def run(self) -> None:
         root = await self._get(self._start)
@@ -72,7 +84,22 @@ class _Checkup:
         if root.tls is not None:
             for check, find_in_session in _TLS_CHECKS.items():
                 await self._settle(check, root.url, find_in_session(root.tls, utc_now()))
+        if self._may_log_in:
+            await self._check_logins(root)
         await self._check_files()
+
+    async def _check_logins(self, root: Answer) -> None:
+        evidence = None
+        if asks_for_login(root):
+            for name, password in DEFAULT_LOGINS:
+                token = base64.b64encode(f"{name}:{password}".encode()).decode()
+                answer = await self._get(root.url, {"Authorization": f"Basic {token}"})
+                if answer is None:
+                    return
+                evidence = evidence or find_default_login(answer, name)
+                if evidence is not None:
+                    break
+        await self._settle("default-login", root.url, evidence)
 
     async def _check_files(self) -> None:
         # a server that has every path has this one too, and what it says for it proves nothing elsewhere
@@ -90,9 +117,9 @@ class _Checkup:
         if evidence is not None:
             await self._emit(CHECKS[check].finding(url, evidence))
 
-    async def _get(self, url: Url) -> Answer | None:
+    async def _get(self, url: Url, headers: Mapping[str, str] = _NO_HEADERS) -> Answer | None:
         try:
-            return await self._client.get(url, _MAX_BODY_BYTES)
+            return await self._client.get(url, _MAX_BODY_BYTES, headers)
         except NoAnswer:
             self.is_complete = False
             return None

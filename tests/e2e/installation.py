@@ -26,6 +26,7 @@ from runlane.db.invariants import check
 from runlane.db.pool import Pool, open_pool
 from runlane.jobs import JOBS, RUNS
 from runlane.lab.manifest import compare
+from runlane.lab.network import parse_base
 from runlane.lab.server import Lab
 from runlane.scan.confine import marked_processes
 from runlane.storage import Storage, StorageConfig
@@ -255,7 +256,7 @@ async def open_installation(
 ) -> AsyncIterator[Installation]:
     """Starts servers, all processes and a lab; `settings` are added to the environment of every process."""
     base = f"127.{192 + os.getpid() % 60}.{os.getpid() // 60 % 256}.0/24"
-    options = PlatformOptions(folder, (base,), guarded=True)
+    options = PlatformOptions(folder, parse_base(base).networks, guarded=True)
     env = {**os.environ, "RUNLANE_LOG_LEVEL": "info", **settings}
     async with Lab.open(base, slow_ms=slow_ms) as lab, open_platform(options, env) as platform:
         pool = await open_pool(platform.settings.database_system_url, size=2, name="test")

@@ -102,8 +102,9 @@ class Chain:
         self._lab = lab
         self._options = {
             "resolver": lab.resolver,
-            "allow": ["127.0.0.0/8"],
+            "allow": ["127.0.0.0/8", "::1/128"],
             "ports": lab.manifest.port_list,
+            "default_logins": True,
         }
         self._done: dict[str, list[Json]] = {}
 
@@ -191,10 +192,13 @@ def test_open_ports_tell_address_banner_and_tls(full: Scan) -> None:
     }
 
 
-def test_web_services_tell_title_and_server(full: Scan) -> None:
-    found = {each.url: (each.title, each.server) for each in full.web}
+def test_web_services_tell_title_server_and_icon(full: Scan) -> None:
+    found = {
+        each.url: (each.title, each.server, each.favicon_sha256.hex() if each.favicon_sha256 else None)
+        for each in full.web
+    }
 
-    assert found == {each.url: (each.title, each.server) for each in full.manifest.web}
+    assert found == {each.url: (each.title, each.server, each.favicon_sha256) for each in full.manifest.web}
 
 
 def test_urls_tell_status_depth_and_source(full: Scan) -> None:

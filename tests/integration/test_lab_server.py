@@ -45,7 +45,8 @@ class Visitor:
     async def get(self, url: str) -> httpx2.Response:
         parts = urlsplit(url)
         host = parts.hostname or ""
-        place = url.replace(host, self._addresses[host], 1)
+        address = self._addresses[host]
+        place = url.replace(host, f"[{address}]" if ":" in address else address, 1)
         extensions = {"sni_hostname": host}
         return await self._client.get(place, headers={"Host": parts.netloc}, extensions=extensions)
 
@@ -85,7 +86,10 @@ async def conversation(address: str, port: int, words: bytes) -> bytes:
 async def test_every_asset_resolves_to_its_address(lab: Lab) -> None:
     resolver = resolver_of(lab)
 
-    answers = {each.name: await resolver.resolve(each.name, "A") for each in lab.manifest.assets}
+    answers = {
+        each.name: await resolver.resolve(each.name, "AAAA" if each.address == "::1" else "A")
+        for each in lab.manifest.assets
+    }
 
     assert {name: [str(each) for each in answer] for name, answer in answers.items()} == {
         each.name: [each.address] for each in lab.manifest.assets
@@ -171,6 +175,18 @@ async def test_planted_files_are_there(lab: Lab, visitor: Visitor) -> None:
     assert "Index of /" in planted["directory-listing"].text
     sent = planted["missing-security-headers"].headers.keys()
     assert {each.lower() for each in SECURITY_HEADERS} - sent
+
+
+async def test_locked_site_opens_to_its_login_alone(lab: Lab) -> None:
+    url = "http://admin.lab.test:18080/users"
+    place = url.replace("admin.lab.test", f"{BASE}.11")
+    async with httpx2.AsyncClient(trust_env=False) as client:
+        statuses = [
+            (await client.get(place, headers={"Host": "admin.lab.test:18080"}, auth=login)).status_code
+            for login in (None, ("admin", "wrong"), ("admin", "admin"))
+        ]
+
+    assert statuses == [401, 401, 200]
 
 
 async def test_soft_404_site_has_every_page(visitor: Visitor) -> None:

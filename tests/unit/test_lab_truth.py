@@ -16,14 +16,19 @@ from runlane.tools.urls import parse_url
 FIRST_EPHEMERAL_PORT = 32768
 
 
+def derive(scenario: Scenario, base: str = "127.7.0.0/24") -> Manifest:
+    network = parse_base(base)
+    return derive_manifest(scenario.placed(network.six_port), network)
+
+
 @pytest.fixture(scope="module")
 def full() -> Manifest:
-    return derive_manifest(FULL, parse_base("127.7.0.0/24"))
+    return derive(FULL)
 
 
 @pytest.fixture(scope="module")
 def small() -> Manifest:
-    return derive_manifest(SMALL, parse_base("127.7.0.0/24"))
+    return derive(SMALL)
 
 
 def test_full_scenario_is_as_large_as_documented(full: Manifest) -> None:
@@ -41,6 +46,7 @@ def test_full_scenario_plants_every_check(full: Manifest) -> None:
         "missing-security-headers",
         "tls-expired",
         "tls-self-signed",
+        "default-login",
     }
 
 
@@ -63,7 +69,7 @@ def test_small_scenario_has_two_services_and_little_else(small: Manifest) -> Non
 
 @pytest.mark.parametrize("scenario", [FULL, SMALL], ids=lambda each: each.name)
 def test_manifest_names_nothing_twice(scenario: Scenario) -> None:
-    manifest = derive_manifest(scenario, parse_base("127.7.0.0/24"))
+    manifest = derive(scenario)
     counted = Counter(
         [each.name for each in manifest.assets]
         + [f"{each.host}:{each.port}" for each in manifest.services]
@@ -151,12 +157,44 @@ def test_answer_that_is_no_html_needs_no_headers(full: Manifest) -> None:
     assert checks == {"exposed-env"}
 
 
-def test_base_network_changes_addresses_alone() -> None:
-    here = derive_manifest(FULL, parse_base("127.7.0.0/24"))
-    there = derive_manifest(FULL, parse_base("127.9.3.0/24"))
+def test_base_network_changes_addresses_and_the_port_of_the_ipv6_machine() -> None:
+    here, there = derive(FULL), derive(FULL, "127.9.3.0/24")
+    moved = [key for key in here.inventory().keys() ^ there.inventory().keys() if "six.lab.test" not in key]
 
-    assert here.inventory() == there.inventory()
-    assert {each.address for each in there.assets}.isdisjoint({each.address for each in here.assets})
+    assert moved == []
+    assert {each.address for each in there.assets} & {each.address for each in here.assets} == {"::1"}
+    assert set(here.ports) ^ set(there.ports) == {
+        parse_base("127.7.0.0/24").six_port,
+        parse_base("127.9.3.0/24").six_port,
+    }
+
+
+def test_ipv6_machine_is_an_asset_like_the_others_where_there_is_ipv6(full: Manifest) -> None:
+    six = next(each for each in full.assets if each.name == "six.lab.test")
+    without = derive_manifest(FULL.placed(None), parse_base("127.7.0.0/24"))
+
+    assert (six.address, six.records) == ("::1", {"AAAA": ("::1",)})
+    assert full.networks == ("127.7.0.0/24", "::1/128")
+    assert without.networks == ("127.7.0.0/24",)
+    assert not [each for each in without.assets if each.name == "six.lab.test"]
+
+
+def test_service_behind_a_default_login_shows_nothing_but_the_finding(full: Manifest) -> None:
+    everything = full.inventory().keys()
+
+    assert sorted(key for key in everything if "admin.lab.test:18080" in key) == [
+        "finding default-login http://admin.lab.test:18080/",
+        "service admin.lab.test:18080/tcp",
+        "url http://admin.lab.test:18080/",
+        "web http://admin.lab.test:18080/ 401",
+    ]
+
+
+def test_icons_are_told_apart_by_their_hashes(full: Manifest) -> None:
+    hashes = {each.url: each.favicon_sha256 for each in full.web if each.favicon_sha256 is not None}
+
+    assert len(set(hashes.values())) >= 2
+    assert "http://admin.lab.test:18080/" not in hashes
 
 
 def test_manifest_survives_json(full: Manifest) -> None:

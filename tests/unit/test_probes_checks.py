@@ -1,5 +1,6 @@
 """Checks of answers and certificates: what is found, and that no input makes them fail."""
 
+import base64
 import ssl
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
@@ -101,6 +102,36 @@ class TestProbe:
 
         assert findings == []
         assert done.complete
+
+    @pytest.mark.parametrize(
+        ("password", "asked", "tries", "found"),
+        [
+            ("admin", True, 2, ["default-login"]),
+            ("password", True, 3, ["default-login"]),
+            ("changed", True, 3, []),
+            ("admin", False, 1, []),
+        ],
+    )
+    async def test_default_login_is_tried_when_asked_for_and_seldom(
+        self, password: str, asked: bool, tries: int, found: list[str]
+    ) -> None:
+        token = base64.b64encode(f"admin:{password}".encode()).decode()
+        seen: list[str] = []
+
+        def reply(request: Request) -> Reply:
+            if request.target == "/":
+                seen.append(request.headers.get("authorization", ""))
+            if request.headers.get("authorization") == f"basic {token}".lower():
+                return page("in", COMPLETE)
+            return Reply(b"no", status=401, headers={"WWW-Authenticate": 'Basic realm="x"'})
+
+        async with serve_http(reply) as server:
+            findings, done = await check(server, default_logins=asked)
+
+        assert [each.check for each in findings] == found
+        assert len(seen) == tries
+        assert ("default-login" in done.coverage["checks"]) is asked
+        assert not any(token in str(each) for each in findings)
 
     async def test_bad_certificates_are_found(self, tmp_path: Path) -> None:
         context = server_context(tmp_path, days=-1)
@@ -240,7 +271,7 @@ def test_every_check_makes_a_record_that_reads_back() -> None:
 
     parsed = parse_records(Category.VULNERABILITIES, records)
 
-    assert (len(parsed.records), parsed.quarantined) == (6, 0)
+    assert (len(parsed.records), parsed.quarantined) == (len(CHECKS), 0)
 
 
 @pytest.mark.parametrize("der", [b"", b"\x30\x03\x02\x01\x01", b"\x30" * 1_000, None])
