@@ -26,6 +26,7 @@ from runlane.db.engine import driver
 from runlane.db.idempotency import Answer
 from runlane.db.operations import Which
 from runlane.db.queries import JobFilter, get_job, list_jobs
+from runlane.db.remerge import remerge_job
 from runlane.db.reruns import rerun_job
 from runlane.errors import Conflict, NotFound
 from runlane.jobs import JobStatus
@@ -98,6 +99,35 @@ async def prioritise(access: WriteJobs, job_id: JobId, body: NewPriority) -> Pri
         driver(access.conn), access.workspace_id, job_id, body.priority, act
     )
     return Prioritised(run_id=done.run_id, priority=body.priority, jobs=done.jobs, moved=done.moved)
+
+
+@router.post(
+    "/{job_id}/remerge",
+    status_code=202,
+    dependencies=[Depends(no_query)],
+    responses=problems(NotFound, Conflict),
+)
+async def remerge(
+    access: WriteRuns,
+    job_id: JobId,
+    response: Response,
+    background: BackgroundTasks,
+    opened: Opened,
+    body: Why | None = None,
+    key: IdempotencyKey = None,
+) -> Rerun:
+    """Merges the kept result of a job anew whose merge had failed, as a new job; nothing is scanned."""
+    wanted = body or Why()
+    conn, act = driver(access.conn), access.act(wanted.reason)
+    request = keyed(access, f"POST /v1/jobs/{job_id}/remerge", key, wanted)
+
+    made, to_start = await answer_rerun(
+        conn, request, lambda: remerge_job(conn, access.workspace_id, job_id, act)
+    )
+    if to_start is not None:
+        background.add_task(opened.starter.start_soon, to_start)  # runs after the commit
+    response.headers["Location"] = f"/v1/runs/{made.run_id}"
+    return made
 
 
 @router.post(

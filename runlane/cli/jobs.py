@@ -131,6 +131,18 @@ def rerun(
         note(f"in run {done['run_id']}")
 
 
+@app.command("remerge")
+def remerge(job: str, reason: Reason = None, as_json: JsonFlag = False) -> None:
+    """Merge the kept result of a job anew whose merge had failed. Nothing is scanned."""
+    with open_client() as client:
+        done = client.post(f"{PATH}/{client.resolve(PATH, job)}/remerge", {"reason": reason}, once=True)
+    if as_json:
+        print_json(done)
+    else:
+        print(done["job_id"])
+        note(f"in run {done['run_id']}")
+
+
 @dataclass(frozen=True, slots=True)
 class _Wish:
     reason: str | None

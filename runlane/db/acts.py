@@ -20,6 +20,7 @@ class Action(StrEnum):
     JOB_CANCEL = "job.cancel"
     JOB_PRIORITY = "job.priority"
     JOB_RERUN = "job.rerun"
+    JOB_REMERGE = "job.remerge"
     JOBS_CANCEL = "jobs.cancel"
     JOBS_CANCEL_ABORT = "jobs.cancel.abort"
     PAUSE = "pause.set"

@@ -80,6 +80,7 @@ SELECT DISTINCT dispatch_id FROM jobs
 WHERE run_id = $1 AND completed_at IS NULL AND status = {IN_PROGRESS}
 """
 
+# Dispatches that no call made (number 0) hold a kept result that is merged anew: no activity will end them.
 _ABANDONED = f"""
 SELECT DISTINCT j.dispatch_id
 FROM jobs j
@@ -87,7 +88,7 @@ JOIN dispatches d ON d.id = j.dispatch_id AND d.workflow_id = $2
 JOIN job_attempts a ON a.job_id = j.id AND a.attempt = j.attempt
 JOIN workers w ON w.id = j.worker_id
 WHERE j.run_id = $1 AND j.completed_at IS NULL AND j.status = {IN_PROGRESS}
-  AND (w.status IN ('offline', 'revoked') OR w.deleted_at IS NOT NULL
+  AND (d.call_number = 0 OR w.status IN ('offline', 'revoked') OR w.deleted_at IS NOT NULL
        OR w.incarnation IS DISTINCT FROM a.incarnation)
 """
 
