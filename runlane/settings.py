@@ -42,7 +42,9 @@ class Settings(BaseSettings):
     temporal_namespace: str = Field(names.TEMPORAL_NAMESPACE, description="Temporal namespace")
     temporal_ui_url: str = Field("", description="Temporal Web UI, only printed for operators (URL)")
     scan_temporal_address: str = Field(
-        "", description="the gateway as scan workers reach it; empty: where it listens (host:port)"
+        "",
+        description="the gateway as scan workers reach it; empty: where it listens (host:port, "
+        "https://host:port behind TLS)",
     )
     gateway_host: str = Field("127.0.0.1", description="address that the gateway listens on")
     gateway_port: int = Field(7243, ge=1, le=65535, description="port that the gateway listens on")

@@ -20,6 +20,7 @@ from runlane.scan.wire import Queue
 
 log = structlog.get_logger(__name__)
 
+_TLS: Final = "https://"
 _POLLS: Final = 2
 """Polls open at once for a queue; each holds a slot while it waits."""
 
@@ -31,6 +32,7 @@ class Temporal:
     """Where Temporal is, behind its gateway, and who we are there."""
 
     address: str
+    """host:port; https://host:port where something in front of the gateway does TLS."""
     namespace: str
     identity: str
     token: str = field(repr=False)
@@ -58,14 +60,15 @@ class Poller:
 
     async def _connect(self, stop: asyncio.Event) -> Client | None:
         backoff = new_backoff()
+        host = self.temporal.address.removeprefix(_TLS)
         while not stop.is_set():
             try:
                 return await Client.connect(
-                    self.temporal.address,
+                    host,
                     namespace=self.temporal.namespace,
                     identity=self.temporal.identity,
                     api_key=self.temporal.token,
-                    tls=False,
+                    tls=host != self.temporal.address,
                     rpc_metadata={names.GATEWAY_INCARNATION_KEY: self.temporal.incarnation},
                 )
             except (RuntimeError, RPCError) as error:

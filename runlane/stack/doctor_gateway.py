@@ -2,11 +2,12 @@
 
 from typing import Final
 
-from grpc import StatusCode, aio
+from grpc import StatusCode, aio, ssl_channel_credentials
 
 from runlane.settings import Settings
 from runlane.stack.findings import ANSWER_TIMEOUT_S, Check, Level
 
+_TLS: Final = "https://"
 _QUESTION: Final = "/temporal.api.workflowservice.v1.WorkflowService/GetSystemInfo"
 """What Temporal tells everybody, and the gateway nobody without a credential."""
 
@@ -25,10 +26,17 @@ async def check_gateway(settings: Settings) -> list[Check]:
 
 
 async def _answer_to_a_stranger(address: str) -> StatusCode:
-    async with aio.insecure_channel(address) as channel:
+    async with _channel(address) as channel:
         ask: aio.UnaryUnaryMultiCallable[bytes, bytes] = channel.unary_unary(_QUESTION)
         try:
             await ask(b"", timeout=ANSWER_TIMEOUT_S)
         except aio.AioRpcError as error:
             return error.code()
         return StatusCode.OK
+
+
+def _channel(address: str) -> aio.Channel:
+    host = address.removeprefix(_TLS)
+    if host == address:
+        return aio.insecure_channel(host)
+    return aio.secure_channel(host, ssl_channel_credentials())

@@ -17,6 +17,7 @@ from runlane import names
 from runlane.db.pool import Pool
 from runlane.settings import Settings
 from tests.integration.gateway_host import present_host
+from tests.integration.tls_front import tls_in_front_of
 from tests.integration.worker_world import World, core_of, world_of
 from tests.waiting import until
 
@@ -51,6 +52,17 @@ async def test_run_goes_on_when_the_gateway_is_back(world: World) -> None:
 
         assert await world.closed(run_id) == "completed"
     assert await world.attempts(run_id) == {"completed": 3}
+
+
+async def test_scan_worker_reaches_a_gateway_behind_tls(world: World) -> None:
+    async with core_of(world.settings), tls_in_front_of(world.settings.gateway_port, world.folder) as front:
+        worker = await world.spawn_scan_worker(
+            RUNLANE_SCAN_TEMPORAL_ADDRESS=front.address, SSL_CERT_FILE=str(front.authority)
+        )
+        run_id = await world.start_run(1)
+        assert await world.closed(run_id) == "completed"
+        worker.terminate()
+        await worker.wait()
 
 
 @workflow.defn(sandboxed=False)

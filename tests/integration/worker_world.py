@@ -156,8 +156,8 @@ class World:
             stop.set()
             await worker
 
-    async def spawn_scan_worker(self, name: str = "one") -> asyncio.subprocess.Process:
-        """A scan worker as a process of its own, online."""
+    async def spawn_scan_worker(self, name: str = "one", **more: str) -> asyncio.subprocess.Process:
+        """A scan worker as a process of its own, online; `more` is added to its environment."""
         env = {
             "PATH": os.environ["PATH"],
             "RUNLANE_API_URL": self.settings.api_url,
@@ -165,6 +165,7 @@ class World:
             "RUNLANE_WORKER_ENROLMENT_KEY": self.enrolment_key,
             "RUNLANE_WORKER_NAME": name,
             "RUNLANE_WORKER_TOOLSETS": "probe=4",
+            **more,
         }
         argv = (sys.executable, "-m", "runlane.cli", "worker", "scan")
         log = (self.folder / f"{name}.log").open("ab")
