@@ -17,6 +17,7 @@ from temporalio.client import (
     ScheduleSpec,
     ScheduleUpdate,
     ScheduleUpdateInput,
+    WorkflowExecutionStatus,
 )
 from temporalio.service import RPCError, RPCStatusCode
 
@@ -112,6 +113,23 @@ async def result_of(client: Client, workflow_id: str) -> SweepResult:
         temporalio.service.RPCError: Temporal does not answer, or has forgotten it.
     """
     return await client.get_workflow_handle_for(SweepWorkflow.run, workflow_id).result()
+
+
+async def newest_result(client: Client, state: SweepState) -> SweepResult | None:
+    """What the newest sweep did; None while it runs, if it failed, or if Temporal has forgotten it.
+
+    Raises:
+        temporalio.service.RPCError: Temporal does not answer.
+    """
+    handle = client.get_workflow_handle_for(SweepWorkflow.run, state.last)
+    try:
+        if (await handle.describe()).status is not WorkflowExecutionStatus.COMPLETED:
+            return None
+        return await handle.result()
+    except RPCError as error:
+        if error.status is RPCStatusCode.NOT_FOUND:
+            return None
+        raise
 
 
 def schedule_of(sweep: Sweep) -> Schedule:

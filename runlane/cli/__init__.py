@@ -18,6 +18,7 @@ from runlane.cli import (
     processes,
     runs,
     steps,
+    sweeps,
     targets,
     views,
 )
@@ -42,6 +43,7 @@ app.add_typer(pauses.app, name="pause")
 views.register(jobs.app, runs.app)
 app.add_typer(targets.app, name="target")
 app.add_typer(processes.worker_app, name="worker")
+app.add_typer(sweeps.app, name="sweep")
 app.add_typer(keys.key_app, name="key")
 app.add_typer(keys.workspace_app, name="workspace")
 inventory.register(app)

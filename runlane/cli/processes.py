@@ -50,10 +50,8 @@ def lanes() -> None:
 
 @worker_app.command("core")
 def core() -> None:
-    """Run workflows and their light activities."""
-    from runlane.worker import run_core
-
-    _run(run_core)
+    """Run workflows and their light activities, and see to the schedules of the sweeps."""
+    _run(_run_core)
 
 
 @worker_app.command("results")
@@ -97,6 +95,16 @@ async def migrate_database(settings: "Settings") -> None:
         storage = Storage(StorageConfig(**settings.bucket))
         await storage.ensure_bucket()
         await storage.of_pictures().ensure_bucket()
+
+
+async def _run_core(settings: "Settings", stop: asyncio.Event) -> None:
+    from runlane.worker import keep_schedules, run_core
+
+    scheduling = asyncio.create_task(keep_schedules(settings))
+    try:
+        await run_core(settings, stop)
+    finally:
+        scheduling.cancel()
 
 
 async def _run_scan(settings: "Settings", stop: asyncio.Event) -> None:

@@ -1,8 +1,12 @@
 """Schedules of the sweeps on a real Temporal server: made once, kept paused, seen by the doctor."""
 
 import asyncio
+import json
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import asdict
+from pathlib import Path
 
 import pytest
 import pytest_asyncio
@@ -11,6 +15,7 @@ from temporalio.worker import Worker
 
 from activities.sweeps import SweepActivities
 from runlane import names
+from runlane.cli.errors import ExitCode
 from runlane.db.pool import Pool
 from runlane.settings import Settings
 from runlane.stack.doctor_sweeps import check_sweeps
@@ -18,7 +23,7 @@ from runlane.stack.findings import Level
 from runlane.sweeps import SWEEPS
 from runlane.worker import RUNNER, keep_schedules
 from tests.integration.sweep_world import SweepWorld, sweep_world
-from workflows.sweep_schedules import ensure_schedules, read_schedule, result_of, run_now
+from workflows.sweep_schedules import ensure_schedules, read_schedule
 from workflows.sweeps import PartReport, SweepInput, SweepWorkflow
 
 pytestmark = pytest.mark.integration
@@ -64,7 +69,26 @@ async def test_schedules_are_made_once_by_all_replicas_and_keep_an_operators_pau
     assert "paused: jobs (maintenance)" in found.detail
 
 
-async def test_sweep_begun_by_hand_says_what_it_did(sweeps: SweepWorld) -> None:
+async def command(settings: Settings, *arguments: str) -> tuple[int, str]:
+    """Runs `runlane sweep …`; answers the exit code and what it printed."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "runlane.cli", "sweep", *arguments,
+        env={
+            "PATH": "",
+            "PYTHONPATH": str(Path(__file__).parents[2]),
+            "RUNLANE_TEMPORAL_ADDRESS": settings.temporal_address,
+            "RUNLANE_STATE_DIR": str(settings.state_dir),
+        },
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )  # fmt: skip
+    out, _ = await process.communicate()
+    return process.returncode or 0, out.decode()
+
+
+async def test_sweep_begun_by_hand_says_what_it_did(sweeps: SweepWorld, settings: Settings) -> None:
+    unknown, _ = await command(settings, "run", "floor")
+    unmade, _ = await command(settings, "run", "rows")
     await ensure_schedules(sweeps.temporal)
     await sweeps.pool.execute(
         """INSERT INTO commands (kind, workflow_id, done_at)
@@ -72,11 +96,16 @@ async def test_sweep_begun_by_hand_says_what_it_did(sweeps: SweepWorld) -> None:
     )
 
     async with served(sweeps.temporal, sweeps.activities):
-        workflow_id = await run_now(sweeps.temporal, SWEEPS["rows"])
-        result = await result_of(sweeps.temporal, workflow_id)
+        code, out = await command(settings, "run", "rows", "--json")
+        _, listed = await command(settings, "list", "--json")
 
-    assert result.parts == {"old_rows": PartReport(1500, 1500, 0, turns=6)}
-    assert (await read_schedule(sweeps.temporal, SWEEPS["rows"])).last == workflow_id
+    assert (unknown, unmade, code) == (ExitCode.NOT_FOUND, ExitCode.NOT_FOUND, ExitCode.OK)
+    expected = {"part": "old_rows", **asdict(PartReport(1500, 1500, 0, turns=6))}
+    assert json.loads(out) == {"name": "rows", "parts": [expected]}
+    rows = {row["name"]: row for row in json.loads(listed)}
+    assert rows.keys() == SWEEPS.keys()
+    assert rows["rows"]["parts"] == [expected]
+    assert rows["jobs"]["parts"] is None
 
 
 async def test_part_that_cannot_be_done_keeps_no_other_from_its_turn_and_fails_the_sweep(

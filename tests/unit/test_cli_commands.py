@@ -33,6 +33,7 @@ def _run(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
         "run start", "run watch", "run show", "run list", "run cancel", "run resume",
         "job list", "job show", "target add", "target list", "target show",
         "asset list", "service list", "url list", "finding list", "key create", "workspace create",
+        "sweep list", "sweep run",
     ],
 )  # fmt: skip
 def test_command_is_there_and_explains_itself(command: str, tmp_path: Path) -> None:
