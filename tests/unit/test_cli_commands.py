@@ -12,7 +12,17 @@ from runlane.cli.profile import Profile, load_profile, read_profile, write_profi
 from runlane.cli.runs import parse_options
 from runlane.errors import Conflict, Defect, Forbidden, Invalid, NotFound, Unauthenticated, Unavailable
 
-HEAVY = ("httpx2", "asyncpg", "temporalio", "fastapi", "sqlalchemy", "pydantic", "rich.live", "redis")
+HEAVY = (
+    "aiohttp",
+    "httpx2",
+    "asyncpg",
+    "temporalio",
+    "fastapi",
+    "sqlalchemy",
+    "pydantic",
+    "rich.live",
+    "redis",
+)
 
 
 def _run(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
