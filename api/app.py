@@ -14,6 +14,7 @@ from api.routes import (
     health,
     inventory,
     jobs,
+    limits,
     operations,
     pauses,
     runs,
@@ -54,7 +55,19 @@ def _v1() -> APIRouter:
     always = problems.problems(Unauthenticated, Forbidden, Invalid, Unavailable)
     router = APIRouter(prefix="/v1", responses=always)
     # routes are tried in order: what every batch calls comes first
-    for resource in (worker, targets, runs, steps, jobs, operations, pauses, views, inventory, workers):
+    for resource in (
+        worker,
+        targets,
+        runs,
+        steps,
+        jobs,
+        operations,
+        pauses,
+        limits,
+        views,
+        inventory,
+        workers,
+    ):
         router.include_router(resource.router)
     return router
 

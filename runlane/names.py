@@ -169,6 +169,11 @@ def pause_subject(pause_id: UUID) -> str:
     return f"pause/{pause_id}"
 
 
+def limit_subject(limit_id: UUID) -> str:
+    """CloudEvents subject of a limit."""
+    return f"limit/{limit_id}"
+
+
 def operation_subject(operation_id: UUID) -> str:
     """CloudEvents subject of an operation on many jobs."""
     return f"operation/{operation_id}"

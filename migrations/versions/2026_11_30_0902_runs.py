@@ -141,6 +141,7 @@ COMMENT ON COLUMN job_histories.owner IS 'Temporal run id of the workflow that a
 COMMENT ON COLUMN job_histories.jobs_pruned_at IS 'its last job was pruned: it has left the list, its page opens';
 CREATE INDEX job_histories_list ON job_histories (workspace_id, created_at DESC, id DESC);
 CREATE INDEX job_histories_open ON job_histories (created_at) WHERE closed_at IS NULL;
+CREATE INDEX job_histories_open_of ON job_histories (workspace_id) WHERE closed_at IS NULL;
 
 CREATE TABLE run_targets (
   workspace_id uuid NOT NULL,

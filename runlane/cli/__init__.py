@@ -12,6 +12,7 @@ from runlane.cli import (
     inventory,
     jobs,
     keys,
+    limits,
     local,
     operations,
     pauses,
@@ -40,6 +41,7 @@ app.add_typer(steps.app, name="step")
 app.add_typer(jobs.app, name="job")
 app.add_typer(operations.app, name="operation")
 app.add_typer(pauses.app, name="pause")
+app.add_typer(limits.app, name="limit")
 views.register(jobs.app, runs.app)
 app.add_typer(targets.app, name="target")
 app.add_typer(processes.worker_app, name="worker")

@@ -76,6 +76,10 @@ class ApiClient:
         except httpx2.TransportError as error:
             raise self._unreachable(error) from error
 
+    def put(self, path: str, body: Json) -> Json:
+        """Sets something; done twice, it is done once."""
+        return self._call(_Call("PUT", path, body=body, is_once=True))
+
     def items(self, path: str, query: Query | None = None, limit: int | None = None) -> Iterator[Json]:
         """Yields the rows of a list, page by page, up to `limit`."""
         left = limit if limit is not None else 10**9

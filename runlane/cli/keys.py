@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 import typer
 
 from runlane.cli.options import JsonFlag
-from runlane.cli.output import note, print_json
+from runlane.cli.output import note, print_fields, print_json
 from runlane.cli.profile import state_dir
 
 if TYPE_CHECKING:
@@ -26,10 +26,10 @@ def create_key(
     name: Annotated[str, typer.Argument(help="What the key is for.")],
     workspace: Annotated[str, typer.Option("--workspace", "-w", help="Name or id.")] = "default",
     platform: Annotated[
-        bool, typer.Option("--platform", help="For the whole installation: maintenance; of no workspace.")
+        bool, typer.Option("--platform", help="Of no workspace: maintenance, or what --scope says.")
     ] = False,
     scope: Annotated[
-        list[str] | None, typer.Option("--scope", help="May be repeated; default: all of the workspace.")
+        list[str] | None, typer.Option("--scope", help="May be repeated; default: all.")
     ] = None,
     days: Annotated[int | None, typer.Option("--days", min=1, help="Days until it expires.")] = None,
     as_json: JsonFlag = False,
@@ -43,7 +43,7 @@ def create_key(
 
     async def make(conn: "Connection") -> keys.CreatedKey:
         workspace_id = None if platform else await workspaces.find_workspace(conn, workspace)
-        scopes = [keys.Scope.PLATFORM_ADMIN] if platform else scope or [keys.ALL_SCOPES]
+        scopes = scope or [keys.Scope.PLATFORM_ADMIN if platform else keys.ALL_SCOPES]
         new = keys.NewKey(name, workspace_id, scopes, expires_at)
         return await keys.create_key(conn, new, pepper)
 
@@ -78,6 +78,40 @@ def create_workspace(
     else:
         print(workspace_id)
         note(f"next: runlane key create --workspace {workspace_id} 'first key'")
+
+
+@workspace_app.command("set")
+def set_workspace(
+    name: Annotated[str, typer.Argument(help="Name or id.")],
+    allow_shared: Annotated[
+        bool | None,
+        typer.Option("--allow-shared/--no-shared", help="Whether shared scan workers may take its jobs."),
+    ] = None,
+    shared_share: Annotated[
+        float | None,
+        typer.Option("--shared-share", help="Share of shared slots it may hold while others wait, 0 to 1."),
+    ] = None,
+    max_open_runs: Annotated[
+        int | None, typer.Option("--max-open-runs", min=1, help="Runs that may be open at once.")
+    ] = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Change what a workspace may do, and say what holds now."""
+    from dataclasses import asdict
+
+    from runlane.db import workspaces
+
+    wanted = workspaces.WorkspaceRules(allow_shared, shared_share, max_open_runs)
+
+    async def change(conn: "Connection") -> workspaces.WorkspaceRules:
+        workspace_id = await workspaces.find_workspace(conn, name)
+        return await workspaces.set_rules(conn, workspace_id, wanted)
+
+    rules = asdict(asyncio.run(_in_transaction(_settings(), change)))
+    if as_json:
+        print_json(rules)
+    else:
+        print_fields(list(rules.items()))
 
 
 def _settings() -> "Settings":

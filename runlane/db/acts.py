@@ -23,6 +23,8 @@ class Action(StrEnum):
     JOB_REMERGE = "job.remerge"
     JOBS_CANCEL = "jobs.cancel"
     JOBS_CANCEL_ABORT = "jobs.cancel.abort"
+    LIMIT = "limit.set"
+    LIMIT_REMOVE = "limit.remove"
     PAUSE = "pause.set"
     PAUSE_LIFT = "pause.lift"
 

@@ -6,7 +6,7 @@ attempt is in progress, whoever ends that, and towards the rate for a minute: no
 Classes without a limit pay for none of this.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 from uuid import UUID
@@ -224,6 +224,12 @@ def scope_of(limit: Record) -> str:
     if limit["workspace_id"] is None:
         return f"the tool set {limit['toolset']} everywhere"
     return f"the tool set {limit['toolset']}" if limit["toolset"] else "the workspace"
+
+
+async def uses_of_limits(conn: Connection, limit_ids: Sequence[UUID]) -> Mapping[UUID, Mapping[str, int]]:
+    """How much of each of these limits is used up now, by the names of the interface."""
+    rows = await conn.fetch(_USED, list(limit_ids)) if limit_ids else []
+    return {row["id"]: {"in_progress": row["running"], "last_minute": row["recent"]} for row in rows}
 
 
 async def _used(conn: Connection, locked: Sequence[Record]) -> dict[UUID, Record]:

@@ -9,7 +9,7 @@ from runlane.db.commands import write_start
 from runlane.db.inventory import ensure_primary_assets
 from runlane.db.pool import Connection
 from runlane.definitions import Definition
-from runlane.errors import Invalid, NotFound
+from runlane.errors import Conflict, Invalid, NotFound
 from runlane.jobs import Priority
 
 
@@ -62,6 +62,17 @@ INSERT INTO run_needs (workspace_id, run_id, step_id, needs)
 SELECT DISTINCT $1::uuid, $2::uuid, u.* FROM unnest($3::text[], $4::text[]) u
 """
 
+_OPEN_RUNS = """
+SELECT w.max_open_runs AS most,
+       (SELECT count(*)::int FROM job_histories h WHERE h.workspace_id = w.id AND h.closed_at IS NULL) AS open
+FROM workspaces w WHERE w.id = $1
+"""
+
+_LOCK_STARTS = "SELECT pg_advisory_xact_lock(hashtextextended($1, 0))"
+
+_FEW_RUNS = 50
+"""More than requests are under way at once."""
+
 MAX_ADDRESSES = 16_384
 """Addresses of all networks among the targets of one run: each becomes an asset when the run is written."""
 
@@ -81,6 +92,7 @@ async def start_run(conn: Connection, request: StartRun) -> StartedRun:
     Raises:
         Invalid: no target was named (`run.no_target`), or too large networks (`run.too_large`).
         NotFound: a target is not in this workspace.
+        Conflict: `run.too_many_open`, the workspace has as many open runs as it may.
     """
     run_id = await write_run(conn, request)
     jobs = 0
@@ -97,11 +109,12 @@ async def write_run(conn: Connection, request: StartRun) -> UUID:
     """Writes a run whose steps all wait; the caller opens some and writes the start command.
 
     Raises:
-        Invalid, NotFound: as `start_run`.
+        Invalid, NotFound, Conflict: as `start_run`.
     """
     targets = list(dict.fromkeys(request.target_ids))
     if not targets:
         raise Invalid("a run needs at least one target", code="run.no_target", fields={"targets": "empty"})
+    await _require_room(conn, request.workspace_id)
     run_id: UUID = await conn.fetchval(
         _RUN,
         request.workspace_id,
@@ -120,6 +133,17 @@ async def write_run(conn: Connection, request: StartRun) -> UUID:
     await outbox.insert(conn, await ensure_primary_assets(conn, request.workspace_id, targets, run_id=run_id))
     await _write_steps(conn, run_id, request)
     return run_id
+
+
+async def _require_room(conn: Connection, workspace_id: UUID) -> None:
+    """Refuses a run too many. Starts follow each other once there is room for few more only."""
+    open_runs = await conn.fetchrow(_OPEN_RUNS, workspace_id)
+    if open_runs is not None and open_runs["most"] - open_runs["open"] <= _FEW_RUNS:
+        await conn.execute(_LOCK_STARTS, f"starts/{workspace_id}")
+        open_runs = await conn.fetchrow(_OPEN_RUNS, workspace_id)
+    if open_runs is not None and open_runs["open"] >= open_runs["most"]:
+        detail = f"{open_runs['open']} runs of the workspace are open, and {open_runs['most']} may be"
+        raise Conflict(detail, code="run.too_many_open")
 
 
 async def _write_steps(conn: Connection, run_id: UUID, request: StartRun) -> None:

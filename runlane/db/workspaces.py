@@ -1,11 +1,12 @@
 """Workspaces: the tenants."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from ipaddress import ip_network
 from uuid import UUID
 
 from runlane import names
-from runlane.db import outbox
+from runlane.db import nudges, outbox
 from runlane.db.pool import Connection
 from runlane.errors import Conflict, Invalid, NotFound
 from runlane.events import EVENT_CATALOG, envelope
@@ -77,6 +78,48 @@ async def allow_networks(conn: Connection, workspace_id: UUID, networks: Sequenc
         workspace_id,
         _parse(networks),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class WorkspaceRules:
+    """What a workspace may do; None leaves as it is."""
+
+    allow_shared: bool | None = None
+    """Whether shared scan workers may take its jobs."""
+    shared_slot_share: float | None = None
+    """Share of the slots of shared workers that it may hold while others wait."""
+    max_open_runs: int | None = None
+
+
+async def set_rules(conn: Connection, workspace_id: UUID, rules: WorkspaceRules) -> WorkspaceRules:
+    """Changes what a workspace may do, from the next dispatch, claim and start on; answers what holds now.
+
+    Raises:
+        Invalid: `workspace.share`, `workspace.open_runs`.
+    """
+    share, most = rules.shared_slot_share, rules.max_open_runs
+    if share is not None and not 0 < share <= 1:
+        raise Invalid("a share is above 0 and at most 1", code="workspace.share")
+    if most is not None and most < 1:
+        raise Invalid("one run at least must be possible", code="workspace.open_runs")
+    (row,) = await conn.fetch(
+        """
+        UPDATE workspaces SET allow_shared = coalesce($2, allow_shared),
+          shared_slot_share = coalesce($3, shared_slot_share), max_open_runs = coalesce($4, max_open_runs)
+        WHERE id = $1
+        RETURNING allow_shared, shared_slot_share, max_open_runs
+        """,
+        workspace_id,
+        rules.allow_shared,
+        share,
+        most,
+    )
+    if rules.allow_shared is not None:
+        blocked = await conn.fetch(
+            "SELECT id FROM job_histories WHERE workspace_id = $1 AND closed_at IS NULL", workspace_id
+        )
+        await nudges.nudge_runs(conn, [run["id"] for run in blocked])
+    return WorkspaceRules(**dict(row))
 
 
 async def _find(conn: Connection, name: str) -> UUID | None:

@@ -1,0 +1,83 @@
+"""`runlane limit …`."""
+
+from typing import Annotated
+
+import typer
+
+from runlane.cli.answers import Json, objects_in
+from runlane.cli.errors import CommandError, ExitCode
+from runlane.cli.options import JsonFlag, Reason
+from runlane.cli.output import Column, note, print_json, print_rows
+from runlane.cli.profile import open_client
+
+app = typer.Typer(no_args_is_help=True, help="Limits: how much may be in progress, or begin in a minute.")
+
+COLUMNS = (
+    Column("ID", "id"), Column("WORKSPACE", "workspace_id"), Column("TOOL SET", "toolset"),
+    Column("IN PROGRESS", "in_progress"), Column("OF", "max_in_progress"),
+    Column("LAST MINUTE", "last_minute"), Column("OF", "per_minute"),
+)  # fmt: skip
+
+Everywhere = Annotated[
+    bool, typer.Option("--everywhere", help="Of a tool set in all workspaces; needs a platform key.")
+]
+Toolset = Annotated[str | None, typer.Option("--toolset", help="Only the tools of this set.")]
+
+
+@app.command("list")
+def index(everywhere: Everywhere = False, as_json: JsonFlag = False) -> None:
+    """List the limits that count, and how much of each is used up now."""
+    with open_client() as client:
+        found = client.get(_path(everywhere))
+    if as_json:
+        print_json(found)
+    else:
+        print_rows(objects_in(found, "items"), COLUMNS)
+
+
+@app.command("set")
+def put(
+    in_progress: Annotated[
+        int | None, typer.Option("--in-progress", min=1, help="Jobs in progress at once.")
+    ] = None,
+    per_minute: Annotated[
+        int | None, typer.Option("--per-minute", min=1, help="Claims in any minute.")
+    ] = None,
+    toolset: Toolset = None,
+    everywhere: Everywhere = False,
+    reason: Reason = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Limit the workspace, one of its tool sets, or a tool set everywhere. Repeated, it changes nothing."""
+    body: Json = {"max_in_progress": in_progress, "per_minute": per_minute, "reason": reason}
+    if toolset is not None:
+        body["toolset"] = toolset
+    with open_client() as client:
+        done = client.put(_path(everywhere), body)
+    if as_json:
+        print_json(done)
+    else:
+        note(f"limit {done['id']}")
+
+
+@app.command("remove")
+def remove(
+    toolset: Toolset = None, everywhere: Everywhere = False, reason: Reason = None, as_json: JsonFlag = False
+) -> None:
+    """Remove the limit that was set by the same words."""
+    path = _path(everywhere)
+    with open_client() as client:
+        for row in objects_in(client.get(path), "items"):
+            if (row["workspace_id"] is None) is everywhere and row["toolset"] == toolset:
+                done = client.post(f"{path}/{row['id']}/remove", {"reason": reason})
+                break
+        else:
+            raise CommandError("there is no such limit", ExitCode.NOT_FOUND, hint="runlane limit list")
+    if as_json:
+        print_json(done)
+    else:
+        note(f"removed limit {done['id']}")
+
+
+def _path(everywhere: bool) -> str:
+    return "/v1/platform/limits" if everywhere else "/v1/limits"
