@@ -18,6 +18,7 @@ from api.routes import (
     operations,
     pauses,
     runs,
+    screenshots,
     steps,
     targets,
     views,
@@ -66,6 +67,7 @@ def _v1() -> APIRouter:
         limits,
         views,
         inventory,
+        screenshots,
         workers,
     ):
         router.include_router(resource.router)

@@ -31,6 +31,7 @@ class Resources:
     system_pool: Pool
     """Role runlane_system: keys, and the worker endpoints."""
     storage: Storage
+    pictures: Storage
     temporal: Client
     """Connects when first used: the API serves while Temporal is away."""
     starter: Starter
@@ -61,4 +62,14 @@ async def open_resources(settings: Settings) -> AsyncIterator[Resources]:
         await control.start()
         stack.push_async_callback(control.close)
         storage = Storage(StorageConfig(**settings.bucket))
-        yield Resources(settings, engine, pool, storage, temporal, starter, control, pepper)
+        yield Resources(
+            settings,
+            engine,
+            pool,
+            storage,
+            storage.of_pictures(),
+            temporal,
+            starter,
+            control,
+            pepper,
+        )

@@ -23,6 +23,14 @@ def objects_in(answer: Mapping[str, object], name: str) -> list[Json]:
     return value
 
 
+def texts_in(answer: Mapping[str, object], name: str) -> list[str]:
+    """A list of texts."""
+    value = answer.get(name)
+    if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
+        raise _unexpected(name, "list of texts")
+    return value
+
+
 def counts_in(answer: Mapping[str, object], name: str) -> dict[str, int]:
     """An object of whole numbers, such as jobs by status."""
     value = answer.get(name)

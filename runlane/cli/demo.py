@@ -12,7 +12,7 @@ from runlane.cli.answers import counts_in
 from runlane.cli.client import ApiClient, Json
 from runlane.cli.errors import CommandError, ExitCode
 from runlane.cli.interrupt import until_interrupted
-from runlane.cli.lab_scan import read_inventory, start_scan
+from runlane.cli.lab_scan import has_browser, read_inventory, start_scan_of
 from runlane.cli.output import note, print_json
 from runlane.cli.platform import Platform, PlatformOptions, open_platform
 from runlane.cli.watch import Show, open_view
@@ -55,6 +55,8 @@ class DemoResult:
     services: int
     urls: int
     findings: int
+    pictures: int
+    """None where there is no browser."""
     missing: list[str]
     unexpected: list[str]
     events: dict[str, int]
@@ -88,7 +90,7 @@ async def _run(options: DemoOptions) -> bool:
         with ApiClient(platform.profile) as client:
             demo = _Demo(client, lab, platform)
             result = await demo.run(is_json=options.is_json)
-        _tell(result, demo.found, lab.manifest)
+        _tell(result, demo.found, demo.manifest)
         note(f"Temporal Web UI: {platform.profile.temporal_ui_url}")
         if options.is_json:
             print_json(asdict(result))
@@ -122,17 +124,18 @@ class _Demo:
         self._client = client
         self._lab = lab
         self._platform = platform
+        self.manifest = lab.manifest.with_pictures() if has_browser(client) else lab.manifest
         self.found = Inventory()
 
     async def run(self, *, is_json: bool) -> DemoResult:
         began = time.monotonic()
-        run_id = await asyncio.to_thread(start_scan, self._client, self._lab)
+        run_id = await asyncio.to_thread(start_scan_of, self._client, self.manifest, self._lab.resolver)
         # The answer of a demo for programs is one line: its progress goes to the person.
         with open_view(is_json=False) as show:
             state = await self._watch(run_id, show)
         seconds = time.monotonic() - began
-        self.found = await asyncio.to_thread(read_inventory, self._client, self._lab.manifest)
-        difference = compare(self._lab.manifest, self.found)
+        self.found = await asyncio.to_thread(read_inventory, self._client, self.manifest)
+        difference = compare(self.manifest, self.found)
         return DemoResult(
             run_id=run_id,
             status=str(state["status"]),
@@ -142,6 +145,7 @@ class _Demo:
             services=len(self.found.services),
             urls=len(self.found.urls),
             findings=len(self.found.findings),
+            pictures=len(self.found.pictures),
             missing=difference.missing,
             unexpected=difference.unexpected,
             events=await self._events(),
@@ -181,7 +185,7 @@ def _tell(result: DemoResult, found: Inventory, manifest: Manifest) -> None:
     truth = manifest.inventory()
     note(f"run {result.run_id} {result.status} after {result.seconds} s")
     note(f"  {'':<10} {'found':>6} {'truth':>6}")
-    for name in ("assets", "services", "web", "urls", "findings"):
+    for name in ("assets", "services", "web", "urls", "findings", "pictures"):
         note(f"  {name:<10} {len(getattr(found, name)):>6} {len(getattr(truth, name)):>6}")
     note(f"  {'jobs':<10} {', '.join(f'{number} {status}' for status, number in result.jobs.items())}")
     note(f"  {'events':<10} {sum(result.events.values())} of {len(result.events)} types")

@@ -1,12 +1,14 @@
 """Scanning a lab through the API, and reading what was found in the form in which the truth is written."""
 
-from runlane.cli.answers import integer_in
+from runlane.cli.answers import as_object, integer_in, texts_in
 from runlane.cli.client import ApiClient, Json
+from runlane.definitions import BUILTIN
 from runlane.lab.manifest import (
     Inventory,
     Manifest,
     asset_key,
     finding_key,
+    picture_key,
     service_key,
     url_key,
     web_key,
@@ -21,15 +23,20 @@ def start_scan(client: ApiClient, lab: Lab, *, name: str = "demo") -> str:
     return start_scan_of(client, lab.manifest, lab.resolver, name=name)
 
 
+def has_browser(client: ApiClient) -> bool:
+    """Whether a worker can take pictures."""
+    return any("browser" in texts_in(worker, "toolsets") for worker in client.items("/v1/workers"))
+
+
 def start_scan_of(client: ApiClient, manifest: Manifest, resolver: str, *, name: str = "demo") -> str:
-    """As `start_scan`, for a lab in another process."""
+    """As `start_scan`, for a lab in another process; it takes pictures if the manifest has any."""
     config = {
         "*": {"resolver": resolver, "allow": list(manifest.networks)},
         "ports": {"ports": manifest.port_list},
         "findings": {"default_logins": True},
     }
     body: Json = {
-        "definition": DEFINITION,
+        "definition": _with_pictures() if manifest.pictures else DEFINITION,
         "targets": [target_id(client, manifest)],
         "name": name,
         "config": config,
@@ -59,4 +66,13 @@ def read_inventory(client: ApiClient, manifest: Manifest) -> Inventory:
         inventory.urls.add(url_key(str(url["url"])))
     for finding in client.items("/v1/findings", query):
         inventory.findings.add(finding_key(str(finding["check_id"]), str(finding["url"])))
+    if manifest.pictures:
+        for picture in client.items("/v1/screenshots", query):
+            inventory.pictures.add(picture_key(str(picture["url"])))
     return inventory
+
+
+def _with_pictures() -> Json:
+    definition = BUILTIN[DEFINITION].as_json()
+    step = {"name": "Pictures", "run": "screenshot", "needs": ["http"]}
+    return {**definition, "jobs": {**as_object(definition["jobs"]), "pictures": step}}

@@ -335,6 +335,23 @@ job_error_logs = Table(
     _time("last_at"),
 )
 
+screenshots = Table(
+    "screenshots",
+    metadata,
+    _id(),
+    _id("workspace_id"),
+    _id("run_id"),
+    _id("service_id"),
+    _id("job_id"),
+    _text("url"),
+    _text("object_key"),
+    _integer("size_bytes"),
+    _hash("sha256"),
+    _integer("width"),
+    _integer("height"),
+    _time("observed_at"),
+)
+
 pauses = Table(
     "pauses",
     metadata,

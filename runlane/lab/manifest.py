@@ -1,7 +1,7 @@
 """The truth about a lab as typed data, and how an inventory is compared with it."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 
 import orjson
 
@@ -69,10 +69,11 @@ class Inventory:
     web: set[str] = field(default_factory=set)
     urls: set[str] = field(default_factory=set)
     findings: set[str] = field(default_factory=set)
+    pictures: set[str] = field(default_factory=set)
 
     def keys(self) -> set[str]:
         """Every key of every kind."""
-        return self.assets | self.services | self.web | self.urls | self.findings
+        return self.assets | self.services | self.web | self.urls | self.findings | self.pictures
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +92,12 @@ class Manifest:
     web: tuple[WebService, ...]
     urls: tuple[FoundUrl, ...]
     findings: tuple[Finding, ...]
+    pictures: tuple[str, ...] = ()
+    """URLs of which a scan must take a picture; none where there is no browser."""
+
+    def with_pictures(self) -> "Manifest":
+        """What a scan must find that also takes a picture of every web service."""
+        return replace(self, pictures=tuple(each.url for each in self.web))
 
     @property
     def port_list(self) -> str:
@@ -105,6 +112,7 @@ class Manifest:
             web={web_key(each.url, each.status) for each in self.web},
             urls={url_key(each.url) for each in self.urls},
             findings={finding_key(each.check, each.url) for each in self.findings},
+            pictures={picture_key(url) for url in self.pictures},
         )
 
     def to_json(self) -> dict[str, object]:
@@ -129,6 +137,7 @@ class Manifest:
             web=tuple(WebService(**each) for each in raw["web"]),
             urls=tuple(FoundUrl(**each) for each in raw["urls"]),
             findings=tuple(Finding(**each) for each in raw["findings"]),
+            pictures=tuple(raw["pictures"]),
         )
 
 
@@ -173,3 +182,8 @@ def url_key(url: str) -> str:
 def finding_key(check: str, url: str) -> str:
     """`finding exposed-git http://app.lab.test:8080/.git/HEAD`."""
     return f"finding {check} {url}"
+
+
+def picture_key(url: str) -> str:
+    """`picture http://app.lab.test:8080/`."""
+    return f"picture {url}"

@@ -20,8 +20,8 @@ pytestmark = [pytest.mark.e2e, pytest.mark.timeout(240)]
 BASE = "127.21.0.0/24"
 ROOT = Path(__file__).parents[2]
 DEMO_KEYS = [
-    "run_id", "status", "seconds", "jobs", "assets", "services", "urls", "findings", "missing", "unexpected",
-    "events",
+    "run_id", "status", "seconds", "jobs", "assets", "services", "urls", "findings", "pictures", "missing",
+    "unexpected", "events",
 ]  # fmt: skip
 
 

@@ -159,6 +159,7 @@ async def test_no_route_is_left_out_of_these_tests(world: ApiWorld) -> None:
     covered |= {f"/v1/jobs/{{job_id}}/{view}" for view in ("attempts", "errors", "result")}  # of evidence
 
     assert _paths(world.app) == covered
+    covered |= {"/v1/screenshots", "/v1/screenshots/{screenshot_id}/image"}  # of screenshots
 
 
 def _paths(app: FastAPI) -> set[str]:
