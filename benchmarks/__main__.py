@@ -16,7 +16,7 @@ from pathlib import Path
 
 from temporalio.client import Client
 
-from benchmarks import bare, cpu, latency, registry, report
+from benchmarks import bare, cpu, hop, latency, registry, report
 from benchmarks.registry import Load
 from benchmarks.report import Bare, Result
 from runlane.cli.platform import Platform, PlatformOptions, open_platform
@@ -63,6 +63,7 @@ async def _measure(platform: Platform) -> int:
     targets = await registry.make_targets(pool, platform.workspace_id, 10_000)
     await registry.measure(platform, pool, client, WARM_UP, targets)
     idle = await latency.measure(platform, pool, targets[0], LATENCY_RUNS)
+    gateway = await hop.measure(platform)
     results: list[Result] = []
     before = await _bare(platform, client)
     for load in LOADS:
@@ -72,9 +73,9 @@ async def _measure(platform: Platform) -> int:
         before = after
     await pool.close()
     checks = report.bounds(results, idle)
-    print(report.table(results, idle))
+    print(report.table(results, idle, gateway))
     print("\n".join(check.line() for check in checks))
-    RESULTS.write_text(report.as_json(results, idle, checks))  # noqa: ASYNC240  # nothing else runs now
+    RESULTS.write_text(report.as_json(results, idle, gateway, checks))  # noqa: ASYNC240  # nothing else runs now
     return 0 if all(check.holds for check in checks) else 1
 
 

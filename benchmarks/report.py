@@ -6,6 +6,7 @@ import platform as host
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
+from benchmarks.hop import Hop
 from benchmarks.latency import Latency
 from benchmarks.registry import Throughput
 
@@ -83,7 +84,7 @@ def bounds(results: Sequence[Result], latency: Latency) -> list[Bound]:
     ]
 
 
-def table(results: Sequence[Result], latency: Latency) -> str:
+def table(results: Sequence[Result], latency: Latency, hop: Hop) -> str:
     """The figures for people."""
     lines = [
         f"{os.cpu_count()} cores, {host.machine()}, Python {host.python_version()}",
@@ -103,12 +104,14 @@ def table(results: Sequence[Result], latency: Latency) -> str:
         f"idle, {latency.runs} one-job runs: POST → claim p50 {latency.post_to_claim_p50:.0f} ms, "
         f"p99 {latency.post_to_claim_p99:.0f} ms; row → claim p50 {latency.row_to_claim_p50:.0f} ms, "
         f"p99 {latency.row_to_claim_p99:.0f} ms",
+        f"gateway, {hop.calls} calls: straight p50 {hop.straight_p50:.2f} ms, p99 {hop.straight_p99:.1f} ms; "
+        f"through it p50 {hop.through_p50:.2f} ms, p99 {hop.through_p99:.1f} ms",
         "",
     ]
     return "\n".join(lines)
 
 
-def as_json(results: Sequence[Result], latency: Latency, checks: Sequence[Bound]) -> str:
+def as_json(results: Sequence[Result], latency: Latency, hop: Hop, checks: Sequence[Bound]) -> str:
     """The figures for programs."""
     document = {
         "cores": os.cpu_count(),
@@ -116,6 +119,7 @@ def as_json(results: Sequence[Result], latency: Latency, checks: Sequence[Bound]
         "python": host.python_version(),
         "loads": [asdict(r) | {"ratio": r.ratio, "cpu_ratio": r.cpu_ratio} for r in results],
         "latency_ms": asdict(latency),
+        "gateway_ms": asdict(hop),
         "bounds": [asdict(check) | {"holds": check.holds} for check in checks],
     }
     return json.dumps(document, indent=2)

@@ -16,6 +16,8 @@ from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 from runlane import names
 from runlane.db.pool import Pool
 from runlane.settings import Settings
+from runlane.stack.doctor_gateway import check_gateway
+from runlane.stack.findings import Level
 from tests.integration.gateway_host import present_host
 from tests.integration.tls_front import tls_in_front_of
 from tests.integration.worker_world import World, core_of, world_of
@@ -63,6 +65,17 @@ async def test_scan_worker_reaches_a_gateway_behind_tls(world: World) -> None:
         assert await world.closed(run_id) == "completed"
         worker.terminate()
         await worker.wait()
+
+
+async def test_doctor_tells_the_gateway_from_temporal_itself(world: World) -> None:
+    async def level(address: str) -> Level:
+        settings = world.settings.model_copy(update={"scan_temporal_address": address})
+        (check,) = await check_gateway(settings)
+        return check.level
+
+    assert await level("") is Level.OK
+    assert await level(world.settings.temporal_address) is Level.FAIL
+    assert await level("127.0.0.1:1") is Level.WARN
 
 
 @workflow.defn(sandboxed=False)
