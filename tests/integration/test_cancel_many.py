@@ -7,16 +7,23 @@ from uuid import UUID
 import asyncpg
 import pytest
 
-from lanes.operations import carry_on
-from runlane.db import operations
+from activities.verdicts import events_of
+from lanes.operations import carry_on, run_operations
+from runlane.db import operations, outbox, settle
 from runlane.db.acts import Act
+from runlane.db.cancel import cancel_job
 from runlane.db.operations import Which, abort, advance, begin_cancel
 from runlane.db.pool import Pool
 from runlane.definitions import parse_definition
 from runlane.errors import Conflict, Invalid, NotFound
 from runlane.events import Actor
+from runlane.jobs import Outcome
+from runlane.settings import Settings
 from tests.conftest import Database
+from tests.integration.dispatched_run import dispatched_run
+from tests.integration.scan_host import enrol
 from tests.integration.test_plans import plan
+from tests.waiting import until
 
 pytestmark = pytest.mark.integration
 
@@ -29,6 +36,22 @@ BEGIN INSERT INTO touches VALUES (new.id); RETURN NULL; END $$;
 GRANT ALL ON touches TO runlane_system;
 CREATE TRIGGER count_touch AFTER UPDATE ON jobs FOR EACH ROW EXECUTE FUNCTION count_touch();
 """
+
+
+_LISTENS = """
+SELECT EXISTS (SELECT FROM pg_stat_activity
+               WHERE datname = current_database() AND query LIKE 'LISTEN%operations%')
+"""
+_WAITS = """
+SELECT EXISTS (SELECT FROM pg_stat_activity
+               WHERE datname = current_database() AND wait_event_type = 'Lock')
+"""
+
+
+async def attempts_read(pool: Pool, dispatch_ids: list[UUID]) -> list[settle.Attempt]:
+    """Attempts as a settle reads them."""
+    async with pool.acquire() as conn:
+        return await settle.attempts_of(conn, dispatch_ids)
 
 
 async def run_of(pool: Pool, workspace_id: UUID, jobs: int) -> UUID:
@@ -107,6 +130,50 @@ async def test_cancel_of_100000_jobs_by_filter_writes_one_event_each_and_touches
                        bool_and(attributes ->> 'actorid' = 'key') FROM outbox WHERE type = 'job.cancelled'"""
     assert tuple(await pool.fetchrow(events) or ()) == (MANY, MANY, True, True)
     assert await pool.fetchval("SELECT count(*) FROM commands WHERE kind = 'nudge'") == 1
+
+
+async def test_operation_goes_on_in_the_lanes_as_soon_as_it_is_written(
+    pool: Pool, workspace_id: UUID, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(operations, "CHUNK", 2)
+    stop = asyncio.Event()
+    lane = asyncio.create_task(run_operations(settings, stop))
+    await until(lambda: pool.fetchval(_LISTENS))
+    run_id = await run_of(pool, workspace_id, 7)
+
+    begun = await begin(pool, workspace_id, Which(run_id=run_id))
+
+    assert begun["finished_at"] is None
+    await until(lambda: pool.fetchval("SELECT finished_at IS NOT NULL FROM operations"))
+    assert await pool.fetchval("SELECT changed FROM operations") == 7
+    stop.set()
+    await lane
+
+
+async def test_cancel_that_meets_a_verdict_waits_for_it_and_is_refused(
+    pool: Pool, workspace_id: UUID
+) -> None:
+    run = await dispatched_run(pool, workspace_id)
+    host = await enrol(pool, workspace_id)
+    (job,) = (await host.claim(run.dispatches[0], "key", 1)).jobs
+    (attempt,) = await attempts_read(pool, run.dispatches)
+
+    async def cancel() -> bool:
+        async with pool.acquire() as conn, conn.transaction():
+            return await cancel_job(conn, workspace_id, job.job_id)
+
+    async with pool.acquire() as conn, conn.transaction():
+        await settle.lock(conn, [attempt])
+        cancelling = asyncio.create_task(cancel())
+        await until(lambda: pool.fetchval(_WAITS))
+        decision = settle.decide(attempt, Outcome.FATAL, "no")
+        await settle.write(conn, [decision])
+        await outbox.insert(conn, events_of([decision], datetime.now(UTC)))
+
+    with pytest.raises(Conflict) as late:
+        await cancelling
+    assert late.value.code == "job.final"
+    assert await pool.fetchval("SELECT status FROM jobs") == "failed"
 
 
 async def test_filter_is_frozen_names_only_what_fits_and_ends_at_once_when_little_does(

@@ -101,6 +101,40 @@ async def test_target_and_run_from_start_to_cancel(terminal: Terminal) -> None:
     assert (watched.code, watched.json["status"]) == (ExitCode.RUN_CANCELLED, "cancelled")
 
 
+async def test_acts_on_runs_steps_and_jobs(terminal: Terminal, caller: Caller, pool: Pool) -> None:
+    await terminal.run("target", "add", "lab.test")
+    started = await terminal.run("run", "start", "--target", "lab.test", "--json")
+    run = str(started.json["run_id"])
+    job = str(await pool.fetchval("SELECT id FROM jobs"))
+
+    unsure = await terminal.run("job", "cancel", "--run", run)
+    both = await terminal.run("job", "cancel", job, "--run", run)
+    higher = await terminal.run("job", "priority", job[-8:], "high", "--json")
+    step = await terminal.run("step", "priority", run, "ports", "low", "--json")
+    paused = await terminal.run("run", "pause", run, "--reason", "lunch", "--json")
+    tools = await terminal.run("pause", "set", "--toolset", "probe", "--json")
+    listed = await terminal.run("pause", "list")
+    lifted = await terminal.run("pause", "lift", "--toolset", "probe", "--json")
+    nothing = await terminal.run("pause", "lift")
+    resumed = await terminal.run("run", "resume", run, "--json")
+    many = await terminal.run("job", "cancel", "--run", run, "--yes", "--wait", "--json")
+    operation = await terminal.run("operation", "show", "@last", "--json")
+    again = await terminal.run("job", "rerun", job, "--json")
+    early = await terminal.run("run", "rerun", run, "--from", "subdomains")
+
+    assert (unsure.code, both.code) == (ExitCode.USAGE, ExitCode.USAGE)
+    assert "say --yes" in unsure.err
+    assert [each.code for each in (higher, step, paused, tools, lifted, resumed, many, again)] == [0] * 8
+    assert (higher.json["moved"], paused.json["reason"]) == (1, "lunch")
+    scopes = [line.split("\t")[1] for line in listed.out.splitlines()]
+    assert scopes == ["SCOPE", "run", "toolset"]
+    assert nothing.code == ExitCode.NOT_FOUND
+    assert many.json["changed"] == 1
+    assert operation.json == many.json
+    assert again.json["run_id"] == run
+    assert "code: step.open" in early.err
+
+
 async def test_lists_are_tab_separated_in_a_pipe_with_controls_shown(
     terminal: Terminal, caller: Caller, pool: Pool
 ) -> None:

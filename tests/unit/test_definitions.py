@@ -71,6 +71,19 @@ def test_hostile_sources_are_refused(source: bytes | str) -> None:
     faults(source)
 
 
+def test_part_of_a_graph_waits_only_for_what_is_in_it() -> None:
+    definition = BUILTIN["domain_discovery"]
+
+    behind = definition.following("ports")
+    part = definition.only({"ports", *behind})
+
+    assert behind == {"http", "urls", "findings"}
+    assert [(step.step_id, step.needs) for step in part.steps] == [
+        ("ports", ()), ("http", ("ports",)), ("urls", ("http",)), ("findings", ("http",)),
+    ]  # fmt: skip
+    assert parse_definition(part.as_json()) == part
+
+
 def test_config_is_laid_over_all_steps_and_then_over_one() -> None:
     definition = parse_definition(
         {"name": "n", "jobs": {"a": {"run": "noop", "config": {"x": 1, "y": 1}}, "b": {"run": "noop"}}}
