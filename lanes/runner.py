@@ -12,6 +12,7 @@ from lanes.loop import LaneConfig, Sink, run_lane
 from lanes.operations import run_operations
 from lanes.outages import is_transient, new_backoff
 from lanes.relay import RelayConfig, run_relay
+from lanes.watch import run_watch
 from runlane.backoff import pause
 from runlane.errors import Refused
 from runlane.settings import Settings
@@ -41,6 +42,7 @@ async def run_lanes(settings: Settings, stop: asyncio.Event) -> None:
     parts: dict[str, Part] = {
         "relay": lambda event: run_relay(relay_config, event),
         "commands": lambda event: run_command_relay(settings, event),
+        "watch": lambda event: run_watch(settings, event),
         "operations": lambda event: run_operations(settings, event),
         **{f"lane_{sink.lane}": _lane(sink, lane_config) for sink in SINKS},
     }

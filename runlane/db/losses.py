@@ -64,10 +64,13 @@ WHERE NOT EXISTS (
 GROUP BY loss.job_id
 """
 
-_OUTAGE = """
-INSERT INTO outages (server, began_at, ended_at)
-VALUES ($1, clock_timestamp() - make_interval(secs => $2), clock_timestamp())
+_BEGIN_OUTAGE = """
+INSERT INTO outages (server, began_at)
+SELECT $1, clock_timestamp() - make_interval(secs => $2)
+WHERE NOT EXISTS (SELECT FROM outages WHERE server = $1 AND ended_at IS NULL)
 """
+
+_END_OUTAGES = "UPDATE outages SET ended_at = clock_timestamp() WHERE server = $1 AND ended_at IS NULL"
 
 _FORGET_OUTAGES = f"DELETE FROM outages WHERE ended_at < clock_timestamp() - interval '{_KEPT_DAYS} days'"
 
@@ -86,7 +89,12 @@ async def lives_lost(conn: Connection, job_ids: Sequence[UUID]) -> Mapping[UUID,
     return {row["job_id"]: row["lives"] for row in rows}
 
 
-async def note_outage(conn: Connection, server: str, length_s: float) -> None:
-    """Writes down that a server was away until now, for so long. Several observers may say the same."""
+async def begin_outage(conn: Connection, server: str, since_s: float) -> None:
+    """Writes down that a server does not answer since so long ago. Several observers may say so."""
     await conn.execute(_FORGET_OUTAGES)
-    await conn.execute(_OUTAGE, server, length_s)
+    await conn.execute(_BEGIN_OUTAGE, server, since_s)
+
+
+async def end_outages(conn: Connection, server: str) -> None:
+    """Writes down that a server answers: whatever an observer, perhaps dead by now, began is over."""
+    await conn.execute(_END_OUTAGES, server)

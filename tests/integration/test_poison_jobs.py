@@ -4,7 +4,7 @@ from uuid import UUID
 
 import pytest
 
-from runlane.db.losses import note_losses, note_outage
+from runlane.db.losses import begin_outage, end_outages, note_losses
 from runlane.db.pool import Pool
 from runlane.db.settle import Ending
 from runlane.settings import Settings
@@ -113,7 +113,8 @@ async def test_job_lost_while_a_server_was_away_is_not_blamed(
     world, first = await begin(pool, workspace_id, settings, Shape())
     host = await enrol(pool, workspace_id)
     async with pool.acquire() as conn:
-        await note_outage(conn, "temporal", 5.0)
+        await begin_outage(conn, "temporal", 5.0)
+        await end_outages(conn, "temporal")
 
     await lose_three_times(world, host, first)
 
