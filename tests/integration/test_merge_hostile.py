@@ -76,7 +76,9 @@ RAWS: dict[Category, list[object]] = {
 
 @pytest_asyncio.fixture
 async def world(pool: Pool) -> World:
-    return await World.make(pool)
+    world = await World.make(pool)
+    await pool.execute("UPDATE assets SET addresses = '{127.7.0.3,127.0.0.1,2001:db8::1}'")
+    return world
 
 
 @pytest.mark.parametrize("category", list(RAWS))

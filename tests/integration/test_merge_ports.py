@@ -12,7 +12,8 @@ from tests.integration.merge_world import World, at, types
 pytestmark = pytest.mark.integration
 
 PORTS = Category.PORTS_SCANNER
-HERE, ELSEWHERE = "127.7.0.3", "127.7.0.4"
+HERE, ELSEWHERE, FOREIGN = "127.7.0.3", "127.7.0.4", "198.51.100.9"
+LEADS_TO = "UPDATE assets SET addresses = $2::text[]::inet[] WHERE id = $1"
 PORT = "SELECT * FROM ports WHERE workspace_id = $1 AND port = $2 AND address = $3::text::inet"
 SERVICE = "SELECT * FROM asset_services WHERE workspace_id = $1 AND port = $2"
 FULL = {"address": HERE, "ports": "1-65535"}
@@ -52,6 +53,7 @@ async def test_ports_of_one_asset_and_run_have_different_event_ids(world: World)
 
 
 async def test_port_at_two_addresses_is_two_ports_and_one_service(world: World) -> None:
+    await world.pool.execute(LEADS_TO, world.asset_id, [HERE, ELSEWHERE])
     job = world.job(PORTS, port(443), port(443, ELSEWHERE, banner="x"), port(443, protocol="udp"))
 
     merged = await world.merge(PORTS, job)
@@ -60,6 +62,65 @@ async def test_port_at_two_addresses_is_two_ports_and_one_service(world: World) 
     assert len(await world.rows("SELECT FROM ports WHERE workspace_id = $1")) == 3
     services = await world.rows("SELECT * FROM asset_services WHERE workspace_id = $1 ORDER BY protocol")
     assert [(row["protocol"], row["banner"]) for row in services] == [("tcp", "x"), ("udp", None)]
+
+
+async def test_port_at_somebody_elses_address_makes_no_service(world: World) -> None:
+    job = world.job(PORTS, port(443, FOREIGN), port(22), port(23, "::ffff:127.7.0.4"))
+
+    merged = await world.merge(PORTS, job)
+
+    summary = merged.summaries[job.job_id]
+    assert (summary.records, summary.new, summary.outside) == (3, 1, 2)
+    assert [row["port"] for row in await world.rows("SELECT port FROM ports WHERE workspace_id = $1")] == [22]
+    assert (await world.row("SELECT port FROM asset_services WHERE workspace_id = $1"))["port"] == 22
+    assert (await world.row("SELECT ports FROM port_observations WHERE workspace_id = $1"))["ports"] == [22]
+
+
+async def test_port_at_the_address_that_the_job_was_given_counts_though_the_name_has_moved(
+    world: World,
+) -> None:
+    job = world.job(PORTS, port(443), port(22, FOREIGN))
+    await world.pool.execute(
+        """WITH step AS (
+             INSERT INTO run_steps (workspace_id, run_id, step_id, position, name, tool_id)
+             VALUES ($1, $2, 'ports', 0, 'ports', 'portprobe')
+             RETURNING workspace_id, run_id, step_id
+           )
+           INSERT INTO jobs (id, workspace_id, run_id, step_id, tool_id, toolset, category, subject_id, spec)
+           SELECT $3, workspace_id, run_id, step_id, 'portprobe', 'probe', 'ports_scanner', $4, $5
+           FROM step""",
+        world.workspace_id,
+        world.run_id,
+        job.job_id,
+        world.asset_id,
+        {"host": "app.lab.test", "address": HERE},
+    )
+    await world.pool.execute(LEADS_TO, world.asset_id, [ELSEWHERE])
+
+    merged = await world.merge(PORTS, job)
+
+    assert merged.summaries[job.job_id].outside == 1
+    assert str((await world.row(SERVICE, 443))["address"]) == HERE
+
+
+async def test_ports_of_a_name_that_nobody_has_resolved_lead_later_jobs_nowhere(world: World) -> None:
+    await world.pool.execute(LEADS_TO, world.asset_id, [])
+
+    merged = await world.merge(PORTS, world.job(PORTS, port(443, FOREIGN)))
+
+    assert types(merged) == ["asset.port.opened", "asset.service.discovered"]
+    assert (await world.row(PORT, 443, FOREIGN))["port"] == 443
+    assert (await world.row(SERVICE, 443))["address"] is None
+
+
+async def test_scan_of_somebody_elses_address_closes_nothing_that_the_asset_had(world: World) -> None:
+    await world.merge(PORTS, world.job(PORTS, port(443), minute=0))
+    await world.pool.execute(LEADS_TO, world.asset_id, [ELSEWHERE])
+
+    looked = {"address": FOREIGN, "ports": "443"}
+    await world.merge(PORTS, *(world.job(PORTS, minute=minute, coverage=looked) for minute in (1, 2)))
+
+    assert (await world.row(PORT, 443, HERE))["missed"] == 0
 
 
 async def test_empty_result_is_an_observation(world: World) -> None:
@@ -81,6 +142,7 @@ async def test_slow_scan_merged_after_a_newer_one_closes_nothing(world: World) -
 
 
 async def test_slow_scan_merged_after_a_newer_one_changes_no_attribute(world: World) -> None:
+    await world.pool.execute(LEADS_TO, world.asset_id, [HERE, ELSEWHERE])
     await world.merge(PORTS, world.job(PORTS, port(443, banner="new"), minute=30))
 
     await world.merge(PORTS, world.job(PORTS, port(443, ELSEWHERE, banner="old"), minute=0))
@@ -139,8 +201,7 @@ async def test_scan_that_did_not_look_there_closes_nothing(world: World, changes
 
 async def test_scan_of_the_new_address_closes_ports_of_the_one_the_asset_lost(world: World) -> None:
     await world.merge(PORTS, world.job(PORTS, port(443), minute=0))
-    moved = "UPDATE assets SET addresses = '{127.7.0.4}' WHERE id = $1"
-    await world.pool.execute(moved, world.asset_id)
+    await world.pool.execute(LEADS_TO, world.asset_id, [ELSEWHERE])
 
     looked = {"address": ELSEWHERE, "ports": "443"}
     await world.merge(PORTS, *(world.job(PORTS, minute=minute, coverage=looked) for minute in (1, 2)))
@@ -150,8 +211,7 @@ async def test_scan_of_the_new_address_closes_ports_of_the_one_the_asset_lost(wo
 
 
 async def test_scan_of_one_of_two_addresses_leaves_the_other_open(world: World) -> None:
-    both = "UPDATE assets SET addresses = '{127.7.0.3,127.7.0.4}' WHERE id = $1"
-    await world.pool.execute(both, world.asset_id)
+    await world.pool.execute(LEADS_TO, world.asset_id, [HERE, ELSEWHERE])
     await world.merge(PORTS, world.job(PORTS, port(443, ELSEWHERE), minute=0))
 
     await world.merge(PORTS, *(world.job(PORTS, minute=minute, coverage=FULL) for minute in (1, 2)))

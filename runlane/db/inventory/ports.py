@@ -1,6 +1,7 @@
 """Merge of port scans: open ports, the services behind them, and what each job saw."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final, TypeAlias
 from uuid import UUID
@@ -8,7 +9,7 @@ from uuid import UUID
 from runlane.db.inventory.announcements import port_opened, service_discovered
 from runlane.db.inventory.coverage import MISSES_TO_CLOSE, port_coverage, speaks_of_absence
 from runlane.db.inventory.sightings import Ledger, MergeJob, Sighting, chunks, columns, fold
-from runlane.db.inventory.subjects import Asset, pin_assets
+from runlane.db.inventory.subjects import given_addresses, pin_assets
 from runlane.db.pool import Connection
 from runlane.events.payloads import AssetServiceDiscovered
 from runlane.tools.ports_scanner import PortRecord
@@ -121,27 +122,66 @@ _Port: TypeAlias = tuple[UUID, str, int, str]
 _Service: TypeAlias = tuple[UUID, int, str]
 
 
+@dataclass(slots=True)
+class _Place:
+    """Where a job looked, as far as we know."""
+
+    asset_id: UUID
+    value: str
+    addresses: frozenset[str]
+    ports: set[int] = field(default_factory=set)
+    """Open ports that the job saw there."""
+
+    def holds(self, address: str) -> bool:
+        """Whether a record about this address may be the asset's."""
+        return not self.addresses or address in self.addresses
+
+    def known(self, address: str) -> str | None:
+        """The address if it is known to be the asset's: later jobs are sent to no other."""
+        return address if address in self.addresses else None
+
+
+_Seen: TypeAlias = tuple[_Place, MergeJob, PortRecord]
+
+
 async def merge_ports(conn: Connection, jobs: Sequence[MergeJob], ledger: Ledger) -> None:
-    """Merges open ports; a port of an asset is one service, however many addresses answer."""
-    assets = await pin_assets(conn, jobs)
+    """Merges open ports; a port of an asset is one service, however many addresses answer.
+
+    Addresses of the asset are those that its name led to when it was last resolved, and the one that the job
+    was given: between the two the name may have been resolved anew. What was seen at any other is left out:
+    a host that is not trusted must not send later jobs to somebody else's address. If no address is known,
+    the tool has resolved the name itself; then the ports are taken as told, and services keep no address.
+    """
+    places = await _places(conn, jobs)
     for chunk in chunks(jobs, PortRecord):
-        seen: list[tuple[UUID, MergeJob, PortRecord]] = []
+        seen: list[_Seen] = []
         for job, record in chunk:
-            if job.asset_id is not None and job.asset_id in assets:
-                seen.append((job.asset_id, job, record))
+            place = places.get(job.job_id)
+            if place is not None and place.holds(record.address):
+                seen.append((place, job, record))
+                place.ports.add(record.port)
             else:
                 ledger.left_out(job)
         if seen:
             await _upsert_ports(conn, seen, ledger)
-            await _upsert_services(conn, seen, assets, ledger)
-    await _observe(conn, [job for job in jobs if job.asset_id in assets])
-    await _close(conn, jobs)
+            await _upsert_services(conn, seen, places, ledger)
+    await _observe(conn, jobs, places)
+    await _close(conn, jobs, places)
 
 
-async def _upsert_ports(
-    conn: Connection, seen: Sequence[tuple[UUID, MergeJob, PortRecord]], ledger: Ledger
-) -> None:
-    keyed = (((asset, each.address, each.port, each.protocol), job, each) for asset, job, each in seen)
+async def _places(conn: Connection, jobs: Sequence[MergeJob]) -> dict[UUID, _Place]:
+    assets = await pin_assets(conn, jobs)
+    given = await given_addresses(conn, jobs)
+    places: dict[UUID, _Place] = {}
+    for job in jobs:
+        if job.asset_id is not None and (asset := assets.get(job.asset_id)) is not None:
+            own = {given[job.job_id]} if job.job_id in given else set()
+            places[job.job_id] = _Place(job.asset_id, asset.value, asset.addresses | own)
+    return places
+
+
+async def _upsert_ports(conn: Connection, seen: Sequence[_Seen], ledger: Ledger) -> None:
+    keyed = (((at.asset_id, each.address, each.port, each.protocol), job, each) for at, job, each in seen)
     folded: dict[_Port, Sighting[PortRecord]] = fold(keyed, _rank)
     values = [_port_row(asset_id, each) for (asset_id, *_), each in folded.items()]
     for row in await conn.fetch(_UPSERT_PORTS, *columns(values)):
@@ -151,44 +191,42 @@ async def _upsert_ports(
 
 
 async def _upsert_services(
-    conn: Connection,
-    seen: Sequence[tuple[UUID, MergeJob, PortRecord]],
-    assets: Mapping[UUID, Asset],
-    ledger: Ledger,
+    conn: Connection, seen: Sequence[_Seen], places: Mapping[UUID, _Place], ledger: Ledger
 ) -> None:
-    keyed = (((asset, each.port, each.protocol), job, each) for asset, job, each in seen)
+    keyed = (((at.asset_id, each.port, each.protocol), job, each) for at, job, each in seen)
     folded: dict[_Service, Sighting[PortRecord]] = fold(keyed, _rank)
-    values = [_service_row(asset_id, each) for (asset_id, *_), each in folded.items()]
+    values = [_service_row(places[each.newest.job_id], each) for each in folded.values()]
     for row in await conn.fetch(_UPSERT_SERVICES, *columns(values)):
         job = folded[row["asset_id"], row["port"], row["protocol"]].oldest
         payload = AssetServiceDiscovered(
             service_id=row["id"],
             asset_id=row["asset_id"],
-            value=assets[row["asset_id"]].value,
+            value=places[job.job_id].value,
             port=row["port"],
             protocol=row["protocol"],
         )
         ledger.envelopes.append(service_discovered(job, payload))
 
 
-async def _observe(conn: Connection, jobs: Sequence[MergeJob]) -> None:
+async def _observe(conn: Connection, jobs: Sequence[MergeJob], places: Mapping[UUID, _Place]) -> None:
     rows: list[tuple[object, ...]] = []
     for job in jobs:
-        ports = sorted({record.port for record in job.records if isinstance(record, PortRecord)})
-        literal = "{" + ",".join(map(str, ports)) + "}"
-        ids = (job.workspace_id, job.run_id, job.asset_id, job.job_id)
-        rows.append((*ids, literal, job.complete, job.observed_at))
+        if (place := places.get(job.job_id)) is not None:
+            literal = "{" + ",".join(map(str, sorted(place.ports))) + "}"
+            ids = (job.workspace_id, job.run_id, place.asset_id, job.job_id)
+            rows.append((*ids, literal, job.complete, job.observed_at))
     if rows:
         await conn.execute(_OBSERVE, *columns(rows))
 
 
-async def _close(conn: Connection, jobs: Sequence[MergeJob]) -> None:
+async def _close(conn: Connection, jobs: Sequence[MergeJob], places: Mapping[UUID, _Place]) -> None:
     rows: list[tuple[UUID, UUID, str, str, str, datetime]] = []
     for job in jobs:
         looked = port_coverage(job.coverage) if speaks_of_absence(job) else None
-        if looked is not None and job.asset_id is not None:
+        place = places.get(job.job_id)
+        if looked is not None and place is not None and place.holds(looked.address):
             where = (looked.address, looked.protocol, looked.multirange)
-            rows.append((job.workspace_id, job.asset_id, *where, job.observed_at))
+            rows.append((job.workspace_id, place.asset_id, *where, job.observed_at))
     if rows:
         await conn.execute(_CLOSE_PORTS, *columns(rows), MISSES_TO_CLOSE)
         await conn.execute(_CLOSE_SERVICES, *columns(rows), MISSES_TO_CLOSE)
@@ -205,8 +243,9 @@ def _port_row(asset_id: UUID, sighting: Sighting[PortRecord]) -> tuple[object, .
     return (*ids, record.address, record.port, record.protocol, *seen)
 
 
-def _service_row(asset_id: UUID, sighting: Sighting[PortRecord]) -> tuple[object, ...]:
+def _service_row(place: _Place, sighting: Sighting[PortRecord]) -> tuple[object, ...]:
     record, job = sighting.record, sighting.newest
-    ids = (job.workspace_id, asset_id, sighting.oldest.run_id)
+    ids = (job.workspace_id, place.asset_id, sighting.oldest.run_id)
+    address = place.known(record.address)
     seen = (sighting.oldest.observed_at, job.observed_at)
-    return (*ids, record.port, record.protocol, record.address, record.banner, record.tls, *seen)
+    return (*ids, record.port, record.protocol, address, record.banner, record.tls, *seen)

@@ -12,8 +12,9 @@ from typing import Final, Protocol, TypeAlias, TypeVar
 from uuid import UUID
 
 from runlane.db.inventory.sightings import Ledger, MergeJob
-from runlane.db.pool import Connection
+from runlane.db.pool import Connection, Record
 from runlane.tools import Category
+from runlane.tools.hosts import normalise_host
 
 _LOCK_CLASS: Final = 0x494E_5645
 """Advisory locks of two keys: this one, and 32 random bits of the subject's id."""
@@ -34,6 +35,13 @@ FROM assets a
 JOIN unnest($1::uuid[], $2::uuid[]) AS s (workspace_id, id) ON a.workspace_id = s.workspace_id AND a.id = s.id
 ORDER BY a.id
 FOR KEY SHARE OF a
+"""
+
+_GIVEN: Final = """
+SELECT j.id, j.spec ->> 'address' AS address
+FROM jobs j
+JOIN unnest($1::uuid[], $2::uuid[]) AS s (workspace_id, id) ON j.workspace_id = s.workspace_id AND j.id = s.id
+WHERE j.spec ->> 'address' IS NOT NULL
 """
 
 _SERVICES: Final = """
@@ -61,6 +69,8 @@ class Asset:
     """An asset that is there."""
 
     value: str
+    addresses: frozenset[str]
+    """Where its name led when it was last resolved, or what it is itself. Empty: not resolved yet."""
     hosts: frozenset[str]
     """Its name and its addresses: a record about any other host is not about this asset."""
 
@@ -115,9 +125,19 @@ async def pin_assets(conn: Connection, jobs: Sequence[MergeJob]) -> dict[UUID, A
     """The assets of the jobs that still exist; they cannot be deleted before this transaction ends."""
     keys = sorted(_subjects(Category.PORTS_SCANNER, jobs))
     rows = await conn.fetch(_PIN_ASSETS, [key[0] for key in keys], [key[1] for key in keys])
-    return {
-        row["id"]: Asset(row["value"], frozenset([row["value"], *map(str, row["addresses"])])) for row in rows
-    }
+    return {row["id"]: _asset(row) for row in rows}
+
+
+def _asset(row: Record) -> Asset:
+    addresses = frozenset(normalise_host(str(address)) for address in row["addresses"])
+    return Asset(row["value"], addresses, addresses | {row["value"]})
+
+
+async def given_addresses(conn: Connection, jobs: Sequence[MergeJob]) -> dict[UUID, str]:
+    """The addresses that jobs were given to look at, by job; the name may lead elsewhere by now."""
+    keys = [(job.workspace_id, job.job_id) for job in jobs]
+    rows = await conn.fetch(_GIVEN, [key[0] for key in keys], [key[1] for key in keys])
+    return {row["id"]: normalise_host(row["address"]) for row in rows}
 
 
 def owned(
