@@ -81,6 +81,7 @@ def bounds(results: Sequence[Result], latency: Latency) -> list[Bound]:
         Bound("row → claim p50, idle", latency.row_to_claim_p50, 100, False, "ms"),
         Bound("POST → claim p50, idle", latency.post_to_claim_p50, 150, False, "ms"),
         Bound("POST → claim p99, idle", latency.post_to_claim_p99, 400, False, "ms"),
+        Bound("cancel of a job → process dead p99, idle", latency.cancel_to_dead_p99, 1000, False, "ms"),
     ]
 
 
@@ -103,7 +104,8 @@ def table(results: Sequence[Result], latency: Latency, hop: Hop) -> str:
         "",
         f"idle, {latency.runs} one-job runs: POST → claim p50 {latency.post_to_claim_p50:.0f} ms, "
         f"p99 {latency.post_to_claim_p99:.0f} ms; row → claim p50 {latency.row_to_claim_p50:.0f} ms, "
-        f"p99 {latency.row_to_claim_p99:.0f} ms",
+        f"p99 {latency.row_to_claim_p99:.0f} ms; cancel of a job → its process dead "
+        f"p50 {latency.cancel_to_dead_p50:.0f} ms, p99 {latency.cancel_to_dead_p99:.0f} ms",
         f"gateway, {hop.calls} calls: straight p50 {hop.straight_p50:.2f} ms, p99 {hop.straight_p99:.1f} ms; "
         f"through it p50 {hop.through_p50:.2f} ms, p99 {hop.through_p99:.1f} ms",
         "",
