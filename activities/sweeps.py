@@ -82,6 +82,7 @@ class SweepActivities:
         self._temporal = temporal
         self._storage = buckets.results
         self._archive = buckets.archive
+        self._pictures = buckets.results.of_pictures()
         self._settling = ResultActivities(pool, buckets.results)
         self._keep = keep
         self._parts: Mapping[Part, Callable[[str], Awaitable[SweepAnswer]]] = {
@@ -100,6 +101,7 @@ class SweepActivities:
             ),
             Part.STAGED_RESULTS: self._remove_results,
             Part.STAGED_OBJECTS: self._remove_objects,
+            Part.PICTURES: self._remove_pictures,
             Part.AUDIT_EVENTS: self._archive_audit,
             Part.OUTBOX_DAYS: self._drop_days,
             Part.OLD_ROWS: self._prune_rows,
@@ -238,6 +240,16 @@ class SweepActivities:
         await self._storage.discard(orphans)
         report = Report(len(objects), len(orphans))
         return _answer(report, objects[-1].key if len(objects) == PAGE else "")
+
+    async def _remove_pictures(self, cursor: str) -> SweepAnswer:
+        """Pictures that no row refers to. One of unknown age stays; a young one may be on its way."""
+        objects = await self._pictures.page(cursor, PAGE)
+        async with self._pool.acquire() as conn:
+            bound = await staged.days_ago(conn, self._keep.results_days)
+            old = [each.key for each in objects if each.last_modified and each.last_modified < bound]
+            orphans = await staged.unreferred(conn, old)
+        await self._pictures.discard(orphans)
+        return _answer(Report(len(objects), len(orphans)), objects[-1].key if len(objects) == PAGE else "")
 
     async def _archive_audit(self, _cursor: str) -> SweepAnswer:
         """Archives the oldest events and deletes them; the archive is there before the rows are gone."""

@@ -24,6 +24,7 @@ class Part(StrEnum):
     OLD_JOBS = "old_jobs"
     STAGED_RESULTS = "staged_results"
     STAGED_OBJECTS = "staged_objects"
+    PICTURES = "pictures"
     AUDIT_EVENTS = "audit_events"
     OUTBOX_DAYS = "outbox_days"
     OLD_ROWS = "old_rows"
@@ -72,6 +73,13 @@ _ALL: Final = (
         (Part.STAGED_RESULTS, Part.STAGED_OBJECTS),
         "removes staged results and objects that nobody needs any more",
         at=3 * HOUR + 20 * MINUTE,
+    ),
+    Sweep(
+        "pictures",
+        DAY,
+        (Part.PICTURES,),
+        "removes screenshots whose runs are gone, or that were never merged",
+        at=3 * HOUR + 30 * MINUTE,
     ),
     Sweep("audit", DAY, (Part.AUDIT_EVENTS,), "archives old audit events", at=3 * HOUR + 40 * MINUTE),
     Sweep("rows", DAY, (Part.OLD_ROWS,), "prunes what else grows", at=4 * HOUR),

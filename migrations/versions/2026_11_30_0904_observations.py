@@ -56,7 +56,7 @@ CREATE TABLE screenshots (
   service_id uuid NOT NULL,
   job_id uuid NOT NULL,
   url text NOT NULL,
-  object_key text NOT NULL,
+  object_key text NOT NULL UNIQUE,
   size_bytes integer NOT NULL,
   sha256 bytea NOT NULL CHECK (length(sha256) = 32),
   width integer NOT NULL,

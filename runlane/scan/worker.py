@@ -7,6 +7,7 @@ worker.
 
 import asyncio
 import contextlib
+import shutil
 from collections.abc import Coroutine
 from dataclasses import dataclass, replace
 from typing import Final
@@ -57,7 +58,9 @@ async def run_scan_worker(settings: ScanSettings, stop: asyncio.Event) -> None:
             log.info(
                 "worker_joined", worker_id=joined.worker_id, queues=[q.task_queue for q in joined.queues]
             )
-            programs = ProgramHost(launcher, settings.state_dir / "work", toolbox.paths, toolbox.versions)
+            work = settings.state_dir / "work"
+            await asyncio.to_thread(shutil.rmtree, work, ignore_errors=True)  # what a killed life has left
+            programs = ProgramHost(launcher, work, toolbox.paths, toolbox.versions)
             life = _Life(settings, api, programs, joined, incarnation, stop)
             refused: ExceptionGroup[Refused] | None = None
             try:

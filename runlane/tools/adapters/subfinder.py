@@ -45,7 +45,6 @@ def resolve_names(job: ToolJob, options: Options, place: Workplace) -> tuple[Com
     argv = (
         *("dnsx", "-json", "-silent", "-disable-update-check", "-omit-raw"),
         *("-a", "-aaaa", "-cname", "-mx", "-ns", "-txt", "-soa"),
-        *("-rcode", "noerror"),
         *("-rate-limit", str(options.whole("rate", 200))),
         *(("-resolver", options.resolver) if options.resolver is not None else ()),
     )
