@@ -242,6 +242,8 @@ class _Connection:
     async def close(self) -> None:
         self._reading.cancel()
         await asyncio.wait([self._reading])
+        if not self.is_lost:
+            self._lose()  # cancelled before it began to read
         try:
             await asyncio.to_thread(self.process.wait, _CLOSE_GRACE_S)
         except subprocess.TimeoutExpired:

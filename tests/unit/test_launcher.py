@@ -91,6 +91,15 @@ async def run(launcher: Launcher, spec: ChildSpec, data: bytes = b"") -> tuple[l
         return lines, await child.wait(), child
 
 
+async def test_launcher_that_is_closed_at_once_leaves_no_descriptor() -> None:
+    before = open_descriptors()
+
+    async with Launcher():
+        pass
+
+    assert open_descriptors() == before
+
+
 async def test_a_batch_of_jobs_runs_in_a_forked_probe(launcher: Launcher) -> None:
     lines, info, _ = await run(launcher, probe(), job("a") + job("b"))
 
