@@ -17,6 +17,7 @@ from runlane.cli import (
     operations,
     pauses,
     processes,
+    revoke,
     runs,
     steps,
     sweeps,
@@ -44,6 +45,7 @@ app.add_typer(pauses.app, name="pause")
 app.add_typer(limits.app, name="limit")
 views.register(jobs.app, runs.app)
 app.add_typer(targets.app, name="target")
+revoke.register(processes.worker_app)
 app.add_typer(processes.worker_app, name="worker")
 app.add_typer(sweeps.app, name="sweep")
 app.add_typer(keys.key_app, name="key")

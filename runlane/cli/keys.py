@@ -37,7 +37,7 @@ def create_key(
     """Make a key. It is shown once and kept nowhere."""
     from runlane.db import keys, workspaces
 
-    settings = _settings()
+    settings = settings_here()
     pepper = keys.check_pepper(settings.key_pepper.get_secret_value())
     expires_at = datetime.now(UTC) + timedelta(days=days) if days else None
 
@@ -47,7 +47,7 @@ def create_key(
         new = keys.NewKey(name, workspace_id, scopes, expires_at)
         return await keys.create_key(conn, new, pepper)
 
-    made = asyncio.run(_in_transaction(settings, make))
+    made = asyncio.run(in_transaction(settings, make))
     if as_json:
         print_json({"id": str(made.key_id), "key": made.plaintext})
     else:
@@ -67,12 +67,12 @@ def create_workspace(
     """Make a workspace."""
     from runlane.db import workspaces
 
-    settings = _settings()
+    settings = settings_here()
 
     async def make(conn: "Connection") -> str:
         return str(await workspaces.create_workspace(conn, name, allow or ()))
 
-    workspace_id = asyncio.run(_in_transaction(settings, make))
+    workspace_id = asyncio.run(in_transaction(settings, make))
     if as_json:
         print_json({"id": workspace_id, "name": name})
     else:
@@ -107,14 +107,15 @@ def set_workspace(
         workspace_id = await workspaces.find_workspace(conn, name)
         return await workspaces.set_rules(conn, workspace_id, wanted)
 
-    rules = asdict(asyncio.run(_in_transaction(_settings(), change)))
+    rules = asdict(asyncio.run(in_transaction(settings_here(), change)))
     if as_json:
         print_json(rules)
     else:
         print_fields(list(rules.items()))
 
 
-def _settings() -> "Settings":
+def settings_here() -> "Settings":
+    """Settings of the environment, and of the stack that runs here."""
     from runlane.settings import Settings
     from runlane.stack.urls import adopt_running_stack
 
@@ -122,7 +123,12 @@ def _settings() -> "Settings":
     return Settings.load()
 
 
-async def _in_transaction(settings: "Settings", make: "Callable[[Connection], Awaitable[MadeT]]") -> MadeT:
+async def in_transaction(settings: "Settings", make: "Callable[[Connection], Awaitable[MadeT]]") -> MadeT:
+    """What `make` answers in a transaction of its own.
+
+    Raises:
+        CommandError: it is not known where the database is.
+    """
     from runlane.cli.errors import CommandError, ExitCode
     from runlane.db.pool import open_pool
 

@@ -27,6 +27,7 @@ class Action(StrEnum):
     LIMIT_REMOVE = "limit.remove"
     PAUSE = "pause.set"
     PAUSE_LIFT = "pause.lift"
+    WORKER_REVOKE = "worker.revoke"
 
 
 @dataclass(frozen=True, slots=True)

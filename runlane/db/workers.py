@@ -203,10 +203,10 @@ async def enrol(conn: Connection, workspace_id: UUID | None, life: Life, pepper:
         digest(token, pepper),
         life.incarnation,
         list(life.toolsets),
-        dict(life.tools),
         dict(life.slots),
         life.version,
         life.protocol,
+        dict(life.tools),
     )
     worker = read_row(row)
     await _publish_joined(conn, worker)
@@ -226,10 +226,10 @@ async def rejoin(conn: Connection, worker: Worker, life: Life) -> Worker:
         ALIVE_S,
         life.name,
         list(life.toolsets),
-        dict(life.tools),
         dict(life.slots),
         life.version,
         life.protocol,
+        dict(life.tools),
     )
     if row is None:
         detail = "another process with this worker's credential is alive"

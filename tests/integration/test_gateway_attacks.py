@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import pytest
 import pytest_asyncio
@@ -17,14 +17,16 @@ from temporalio.api.workflowservice import v1 as api
 from temporalio.client import Client
 
 from runlane import names
+from runlane.db.acts import Act
 from runlane.db.keys import NewKey, Scope, create_key
 from runlane.db.pool import Pool
+from runlane.db.revoking import revoke_worker
 from runlane.gateway import rates
 from runlane.gateway.roster import MOST_POLLS
 from runlane.gateway.server import MOST_MESSAGE_BYTES
 from runlane.settings import Settings
 from tests.integration.gateway_host import SERVICE, RawHost, present_host, raw_host, refused
-from tests.integration.worker_host import open_stream
+from tests.integration.worker_host import next_of, open_stream
 from tests.integration.worker_world import World, core_of, world_of
 from tests.waiting import until
 
@@ -272,6 +274,24 @@ class TestTasks:
 
 class TestPresence:
     async def test_open_poll_of_a_revoked_worker_ends(self, world: World) -> None:
+        async with raw_host(world) as host, open_stream(world, host.host) as messages:
+            poll = asyncio.create_task(host.poll())
+            await until(lambda: is_polled(host))
+
+            worker_id = UUID(host.host.joined.worker_id)
+            for is_first in (True, False):
+                async with world.pool.acquire() as conn, conn.transaction():
+                    assert await revoke_worker(conn, worker_id, Act(reason="stolen")) is is_first
+
+            async with refused(StatusCode.UNAUTHENTICATED), asyncio.timeout(10):
+                await poll
+            async with refused(StatusCode.UNAUTHENTICATED):
+                await host.poll()
+            assert await next_of(messages, "ended")
+        (event,) = await world.pool.fetch("SELECT data FROM outbox WHERE type = 'operator.acted'")
+        assert event["data"]["action"] == "worker.revoke"
+
+    async def test_poll_ends_within_a_look_when_the_notice_is_lost(self, world: World) -> None:
         async with present_host(world) as host:
             poll = asyncio.create_task(host.poll())
             await until(lambda: is_polled(host))
@@ -280,8 +300,6 @@ class TestPresence:
 
             async with refused(StatusCode.UNAUTHENTICATED), asyncio.timeout(10):
                 await poll
-            async with refused(StatusCode.UNAUTHENTICATED):
-                await host.poll()
 
     async def test_open_poll_of_a_frozen_worker_ends(self, world: World) -> None:
         """Its connections stand, but it beats no more."""
