@@ -110,9 +110,15 @@ WHERE jobs.id = u.id
 
 _IDS = "SELECT uuidv7() FROM generate_series(1, $1)"
 
+# Jobs are locked by now. Whoever holds the run's row (a cancel, a new priority) may wait for one of them, and
+# must not be waited for; it has nudged the workflow, which will say the reason at its next look.
 _BLOCK = """
-UPDATE job_histories SET blocked_reason = $2
-WHERE id = $1 AND closed_at IS NULL AND blocked_reason IS DISTINCT FROM $2
+WITH free AS (
+  SELECT id FROM job_histories WHERE id = $1 AND closed_at IS NULL FOR NO KEY UPDATE SKIP LOCKED
+)
+UPDATE job_histories h SET blocked_reason = $2
+FROM free
+WHERE h.id = free.id AND h.blocked_reason IS DISTINCT FROM $2
 """
 
 

@@ -71,12 +71,14 @@ ORDER BY generation DESC LIMIT 1
 
 _COPY: Final = f"""
 INSERT INTO jobs (workspace_id, run_id, step_id, tool_id, toolset, category, target_id, asset_id, service_id,
-                  network_id, subject_id, ordinal, spec, priority, generation, retry_of, cause)
+                  network_id, own_only, subject_id, ordinal, spec, priority, generation, retry_of, cause)
 SELECT workspace_id, $2, step_id, tool_id, toolset, category, target_id, asset_id, service_id,
-       network_id, subject_id, ordinal, spec, $3, $4, id, '{CAUSE}'
+       network_id, own_only, subject_id, ordinal, spec, $3, $4, id, '{CAUSE}'
 FROM jobs WHERE id = $1
 RETURNING id, due_at
 """
+
+_TAKE_FROM_SWEEP: Final = "UPDATE jobs SET retryable = false WHERE id = $1 AND retryable"
 
 _TARGETS: Final = """
 SELECT r.target_id FROM run_targets r
@@ -113,6 +115,7 @@ async def rerun_job(
     step = await conn.fetchrow(_STEP, job["run_id"], job["step_id"])
     if run is None or step is None:  # deleted in between
         raise NotFound("no such job", code="job.not_found")
+    await conn.execute(_TAKE_FROM_SWEEP, job_id)  # or the job would be run again twice
     if step["status"] != StepStatus.RUNNING or run["closed_at"] is not None:
         return await _rerun_apart(conn, run, job, act, follow=follow)
     newest = await conn.fetchrow(_NEWEST, run["id"], job["step_id"], job["subject_id"], job["ordinal"])

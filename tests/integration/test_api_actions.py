@@ -230,12 +230,14 @@ async def test_rerun_of_a_job_is_a_new_row_in_its_open_step_else_a_new_run(
     started = await start(world, caller)
     path = f"/v1/jobs/{started.job}/rerun"
     await end_jobs(pool, started.run, "a")
+    await pool.execute("UPDATE jobs SET retryable = true WHERE id = $1", UUID(started.job))
 
     inside = (await caller.http.post(path)).json()
     again = (await caller.http.post(path)).json()
 
     assert inside == {"run_id": started.run, "job_id": inside["job_id"], "changed": True}
     assert again == {**inside, "changed": False}
+    assert not await pool.fetchval("SELECT retryable FROM jobs WHERE id = $1", UUID(started.job))
     row = await pool.fetchrow("SELECT * FROM jobs WHERE id = $1", UUID(inside["job_id"]))
     assert row is not None
     assert (str(row["retry_of"]), row["generation"], row["status"]) == (started.job, 1, "pending")

@@ -102,6 +102,22 @@ async def test_late_call_of_a_superseded_workflow_takes_no_rows(world: RunWorld)
     assert len((await ask(world, call_of(world, run_id, SECOND))).dispatches) == 2
 
 
+async def test_dispatch_does_not_wait_for_an_act_that_may_wait_for_its_jobs(world: RunWorld) -> None:
+    """A cancel holds the run and wants its jobs; dispatch holds jobs and wants to say why the run waits."""
+    run_id = await world.begin(graph(a=[]), count=2)
+    await adopt(world, run_id, FIRST)
+    reason = "SELECT blocked_reason FROM job_histories"
+
+    async with world.pool.acquire() as conn, conn.transaction():
+        await conn.execute("SELECT FROM job_histories WHERE id = $1 FOR NO KEY UPDATE", run_id)
+        meanwhile = await asyncio.wait_for(ask(world, call_of(world, run_id, FIRST)), 60)
+    assert len(meanwhile.dispatches) == 2
+    assert await world.value(reason) is None
+
+    await ask(world, call_of(world, run_id, FIRST, 2))
+    assert await world.value(reason) is not None
+
+
 async def test_workflow_that_began_earlier_cannot_adopt_the_run_back(world: RunWorld) -> None:
     run_id = await world.begin(graph(a=[]))
     await adopt(world, run_id, SECOND)
