@@ -101,6 +101,10 @@ class Storage:
         self._internal = _client(config.endpoint, config)
         self._public = _client(config.public_url or config.endpoint, config)
 
+    def of_pictures(self) -> "Storage":
+        """The bucket of pictures on the same server."""
+        return Storage(self._config, names.PICTURES_BUCKET)
+
     async def ensure_bucket(self) -> None:
         """Creates the bucket if it is not there."""
         await asyncio.to_thread(self._ensure_bucket)
@@ -120,13 +124,21 @@ class Storage:
         return await asyncio.to_thread(
             self._public.presigned_put_object,
             bucket_name=self._bucket,
-    def of_pictures(self) -> "Storage":
-        """The bucket of pictures on the same server."""
-        return Storage(self._config, names.PICTURES_BUCKET)
-
             object_name=key,
             expires=UPLOAD_EXPIRY,
         )
+
+    async def put(self, key: str, body: bytes) -> None:
+        """Writes an object; repeated with the same content it changes nothing."""
+        await asyncio.to_thread(self._put, key, body)
+
+    def _put(self, key: str, body: bytes) -> None:
+        try:
+            self._internal.put_object(
+                bucket_name=self._bucket, object_name=key, data=io.BytesIO(body), length=len(body)
+            )
+        except (S3Error, HTTPError) as error:
+            raise Unavailable("the object storage does not take an object") from error
 
     async def load(self, key: str, *, size_bytes: int, sha256: bytes) -> bytes:
         """The whole object, checked.
@@ -147,18 +159,6 @@ class Storage:
             response = self._internal.get_object(bucket_name=self._bucket, object_name=key)
             try:
                 return bytes(response.read(size_bytes + 1))
-    async def put(self, key: str, body: bytes) -> None:
-        """Writes an object; repeated with the same content it changes nothing."""
-        await asyncio.to_thread(self._put, key, body)
-
-    def _put(self, key: str, body: bytes) -> None:
-        try:
-            self._internal.put_object(
-                bucket_name=self._bucket, object_name=key, data=io.BytesIO(body), length=len(body)
-            )
-        except (S3Error, HTTPError) as error:
-            raise Unavailable("the object storage does not take an object") from error
-
             finally:
                 response.close()
                 response.release_conn()
