@@ -13,6 +13,7 @@ from api.starter import Starter
 from runlane.db.engine import open_engine
 from runlane.db.keys import check_pepper
 from runlane.db.pool import Pool, open_pool
+from runlane.db.views.tally import Tallies
 from runlane.settings import Settings
 from runlane.storage import Storage, StorageConfig
 from workflows.dispatching import Limits
@@ -37,6 +38,7 @@ class Resources:
     starter: Starter
     control: ControlHub
     pepper: bytes
+    tallies: Tallies
 
 
 @asynccontextmanager
@@ -72,4 +74,5 @@ async def open_resources(settings: Settings) -> AsyncIterator[Resources]:
             starter,
             control,
             pepper,
+            Tallies(),
         )

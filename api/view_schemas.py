@@ -1,14 +1,26 @@
 """What operators are told of runs and jobs, as JSON."""
 
 from datetime import datetime
-from typing import Generic
+from typing import Annotated, Final, Generic
 from uuid import UUID
 
-from pydantic import Field
+from pydantic import AfterValidator, AwareDatetime, Field
 
 from api.schemas import Answer, ItemT
 from runlane.jobs import JobStatus, Outcome, RunStatus, StepStatus
 from runlane.waiting import Reason
+
+_YEARS: Final = range(1970, 9000)
+
+
+def _storable(moment: datetime) -> datetime:
+    if moment.year not in _YEARS:
+        raise ValueError("a moment of our time is required")
+    return moment
+
+
+Moment = Annotated[AwareDatetime, AfterValidator(_storable)]
+"""A moment with its zone, that a database can compare."""
 
 
 class WaitCheck(Answer):
@@ -101,3 +113,35 @@ class JobErrorDetail(Answer):
     times: int
     created_at: datetime
     last_at: datetime
+
+
+class Estimate(Answer):
+    """How long something takes yet: `left_s`, or why nobody can tell."""
+
+    left_s: float | None = Field(description="seconds")
+    per_minute: float | None = Field(description="jobs that end in a minute")
+    unknown: str | None
+
+
+class StepProgress(Answer):
+    """How far a step is."""
+
+    step_id: str
+    status: StepStatus
+    is_admitted: bool = Field(description="false while more jobs of it may still be written")
+    total: int
+    ended: int
+    jobs: dict[JobStatus, int]
+    estimate: Estimate
+
+
+class RunProgress(Answer):
+    """How far a run is."""
+
+    run_id: UUID
+    status: RunStatus
+    as_of: datetime
+    total: int
+    ended: int
+    steps: list[StepProgress]
+    estimate: Estimate

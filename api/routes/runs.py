@@ -10,14 +10,15 @@ from api.action_schemas import NewPriority, Pause, Prioritised, Rerun, RerunRun,
 from api.deps import IdempotencyKey, Opened, PageQuery, ReadRuns, WriteRuns, keyed, no_query
 from api.problems import problems
 from api.reruns import answer_rerun
-from api.schemas import NewRun, PageOf, Run, RunCancelled, RunDetail, RunRef
+from api.schemas import NewRun, PageOf, Printable, Run, RunCancelled, RunDetail, RunRef
+from api.view_schemas import Moment
 from runlane.db import pauses, priorities
 from runlane.db.cancel import cancel_run
 from runlane.db.engine import driver
 from runlane.db.pauses import NewPause
-from runlane.db.queries import get_run, list_runs
 from runlane.db.reruns import rerun_run
 from runlane.db.run_requests import ROUTE, RunRequest, accept_run, resume_run
+from runlane.db.views.runs import RunFilter, get_run, list_runs
 from runlane.errors import Conflict, NotFound
 from runlane.jobs import RunStatus
 from workflows.starting import RunToStart
@@ -31,12 +32,22 @@ class RunQuery(PageQuery):
     """Which runs."""
 
     status: list[RunStatus] = Field(default_factory=list, max_length=5, description="may be repeated")
+    kind: str | None = Field(None, max_length=64, pattern=r"^[a-z0-9_-]+$", description="kind of run")
+    name: Printable | None = Field(None, max_length=200, description="a part of the name, in any case")
+    started_by: Printable | None = Field(None, max_length=200, description="name of whoever started it")
+    since: Moment | None = Field(None, description="created at this moment or later")
+    until: Moment | None = Field(None, description="created before this moment")
+
+    @property
+    def wanted(self) -> RunFilter:
+        """The filter as the query knows it."""
+        return RunFilter(self.status, self.kind, self.name, self.started_by, self.since, self.until)
 
 
 @router.get("")
 async def index(access: ReadRuns, query: Annotated[RunQuery, Query()]) -> PageOf[Run]:
-    """Lists runs; sorts by `created_at`."""
-    page = await list_runs(access.conn, access.workspace_id, query.status, query.page)
+    """Lists runs; sorts by `created_at`, `name`, `status` or `started_by`."""
+    page = await list_runs(access.conn, access.workspace_id, query.wanted, query.page)
     return PageOf[Run].model_validate(page, from_attributes=True)
 
 
@@ -62,9 +73,10 @@ async def start(
 
 
 @router.get("/{run_id}", dependencies=[Depends(no_query)], responses=problems(NotFound))
-async def show(access: ReadRuns, run_id: RunId) -> RunDetail:
+async def show(access: ReadRuns, opened: Opened, run_id: RunId) -> RunDetail:
     """Shows one run with its steps and its jobs counted by status."""
-    return RunDetail.model_validate(await get_run(access.conn, access.workspace_id, run_id))
+    found = await get_run(access.conn, access.workspace_id, run_id, opened.tallies)
+    return RunDetail.model_validate(found)
 
 
 @router.post("/{run_id}/cancel", dependencies=[Depends(no_query)], responses=problems(NotFound, Conflict))

@@ -81,6 +81,7 @@ CREATE INDEX jobs_dispatchable ON jobs (run_id, step_id, priority, created_at, i
 CREATE INDEX jobs_dispatched ON jobs (dispatch_id)
   WHERE completed_at IS NULL AND dispatch_id IS NOT NULL;
 CREATE INDEX jobs_live ON jobs (run_id, step_id) WHERE completed_at IS NULL;
+CREATE INDEX jobs_ended ON jobs (run_id, completed_at) WHERE completed_at IS NOT NULL;
 CREATE INDEX jobs_retryable ON jobs (completed_at) WHERE retryable;
 CREATE INDEX jobs_suspect ON jobs (workspace_id, toolset) WHERE completed_at IS NULL AND losses >= 2;
 

@@ -12,6 +12,7 @@ from runlane.cli.lists import Listing, print_list
 from runlane.cli.options import JsonFlag, Limit, PriorityName, Reason, Sort
 from runlane.cli.output import Column, note, print_fields, print_json, print_rows
 from runlane.cli.profile import open_client
+from runlane.cli.text import moment
 
 if TYPE_CHECKING:
     from runlane.cli.client import ApiClient
@@ -100,12 +101,20 @@ def show(run: RunId = "@last", as_json: JsonFlag = False) -> None:
 @app.command("list")
 def index(
     status: Annotated[list[str] | None, typer.Option("--status", help="May be repeated.")] = None,
+    kind: Annotated[str | None, typer.Option("--kind", help="Only of this kind.")] = None,
+    name: Annotated[str | None, typer.Option("--name", help="A part of the name.")] = None,
+    started_by: Annotated[str | None, typer.Option("--by", help="Name of whoever started it.")] = None,
+    since: Annotated[str | None, typer.Option("--since", help="Such as 24h, 7d, or a moment.")] = None,
+    until: Annotated[str | None, typer.Option("--until", help="Likewise.")] = None,
     limit: Limit = 50,
     sort: Sort = None,
     as_json: JsonFlag = False,
 ) -> None:
     """List runs, the newest first."""
-    query = {"status": status} if status else None
+    query: dict[str, str | int | list[str]] = {"status": status or []}
+    wanted = {"kind": kind, "name": name, "started_by": started_by}
+    wanted |= {"since": moment(since), "until": moment(until)}
+    query |= {key: value for key, value in wanted.items() if value is not None}
     print_list(Listing(PATH, COLUMNS, limit, sort, as_json), query)
 
 

@@ -1,7 +1,8 @@
 """Text of foreign origin, made safe for a terminal."""
 
+import re
 import unicodedata
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from typing import Final
 
 _NAMES: Final = {"\x1b": "ESC", "\r": "CR", "\n": "LF", "\t": "TAB", "\0": "NUL", "\x07": "BEL", "\x08": "BS"}
@@ -9,6 +10,8 @@ _HIDDEN: Final = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
 """Unicode categories that steer or vanish instead of being seen: controls, bidi marks, surrogates …"""
 
 _DAY_S: Final = 86_400
+_UNITS_S: Final = {"s": 1, "m": 60, "h": 3_600, "d": _DAY_S}
+_AGO: Final = re.compile(r"(\d{1,6})([smhd])")
 
 
 def visible(value: object) -> str:
@@ -31,6 +34,14 @@ def age(text: str, now: datetime) -> str:
         if seconds >= size:
             return f"{seconds // size} {unit} ago"
     return f"{seconds} s ago"
+
+
+def moment(text: str | None) -> str | None:
+    """Reads how long ago (`30s`, `15m`, `24h`, `7d`) as a moment; anything else is left to the API."""
+    ago = _AGO.fullmatch(text) if text is not None else None
+    if ago is None:
+        return text
+    return (datetime.now(UTC) - timedelta(seconds=int(ago[1]) * _UNITS_S[ago[2]])).isoformat()
 
 
 def _show(character: str) -> str:

@@ -2,10 +2,11 @@
 
 import typer
 
-from runlane.cli import evidence, waits
+from runlane.cli import evidence, progress, waits
 
 
 def register(jobs: typer.Typer, runs: typer.Typer) -> None:
     """Adds the commands to their groups."""
     waits.register(jobs, runs)
     evidence.register(jobs)
+    progress.register(runs)
