@@ -8,7 +8,9 @@ hot path.
 import binascii
 from base64 import b64decode
 from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass
 from typing import Final, TypeVar
+from uuid import UUID
 
 import orjson
 from fastapi import APIRouter, Request
@@ -45,24 +47,39 @@ async def join(request: Request) -> Response:
     body = await _read(request, JoinBody)
     if body.protocol != names.WORKER_PROTOCOL:
         detail = f"this API speaks worker protocol {names.WORKER_PROTOCOL}, the worker {body.protocol}"
+        if isinstance(caller, Worker):
+            async with resources.system_pool.acquire() as conn:
+                await _note(request, conn, _Refusal(caller, body.life.incarnation, detail))
         raise Conflict(detail, code="worker.protocol")
     async with resources.system_pool.acquire() as conn:
         if isinstance(caller, Worker):
-            return _joined(request, await _rejoin(conn, caller, body.life, resources.control), None)
+            return _joined(request, await _rejoin(request, conn, caller, body.life), None)
         async with conn.transaction():
             worker, token = await workers.enrol(conn, caller.workspace_id, body.life, resources.pepper)
     return _joined(request, worker, token)
 
 
-async def _rejoin(conn: Connection, known: Worker, life: workers.Life, hub: ControlHub) -> Worker:
+async def _rejoin(request: Request, conn: Connection, known: Worker, life: workers.Life) -> Worker:
     try:
         async with conn.transaction():
             return await workers.rejoin(conn, known, life)
     except Conflict as error:
-        if hub.is_first_rejection(life.incarnation):
-            async with conn.transaction():
-                await workers.reject(conn, known, life.incarnation, error.detail)
+        await _note(request, conn, _Refusal(known, life.incarnation, error.detail))
         raise
+
+
+@dataclass(frozen=True, slots=True)
+class _Refusal:
+    worker: Worker
+    incarnation: UUID
+    reason: str
+
+
+async def _note(request: Request, conn: Connection, refusal: _Refusal) -> None:
+    """Publishes that a host was refused: once for each of its lives, since it tries again and again."""
+    if resources_of(request).control.is_first_rejection(refusal.incarnation):
+        async with conn.transaction():
+            await workers.reject(conn, refusal.worker, refusal.incarnation, refusal.reason)
 
 
 def _joined(request: Request, worker: Worker, token: str | None) -> Response:
@@ -125,7 +142,11 @@ async def claim(request: Request) -> Response:
         dispatch = await workers.find_dispatch(conn, body.dispatch_id)
         if dispatch is None:
             return _json({"jobs": []})
-        _require_class(worker, dispatch)
+        try:
+            _require_class(worker, dispatch)
+        except Forbidden as error:
+            await _note(request, conn, _Refusal(worker, worker.require_incarnation(), error.detail))
+            raise
         if worker.status is workers.WorkerStatus.OFFLINE:
             raise Unavailable("open the control stream first", code="worker.offline")
         async with conn.transaction():

@@ -81,6 +81,16 @@ class TestJoin:
                 await api.join(life(str(uuid4()), protocol=2), world.enrolment_key)
         assert refused.value.code == "worker.protocol"
 
+    async def test_known_worker_of_another_protocol_is_refused_and_that_is_published_once(
+        self, world: World
+    ) -> None:
+        async with joined_host(world) as host:
+            newer = life(str(uuid4()), protocol=2)
+            for _ in range(2):
+                with pytest.raises(Conflict):
+                    await host.api.join(newer, str(host.joined.token))
+        assert await rejections(world) == 1
+
     async def test_second_process_with_the_credential_is_refused_while_the_first_lives(
         self, world: World
     ) -> None:
@@ -90,8 +100,7 @@ class TestJoin:
                     pass
             assert refused.value.code == "worker.identity_conflict"
             assert await column(world, host, "incarnation") == UUID(host.incarnation)
-        rejected = await world.pool.fetchval("SELECT count(*) FROM outbox WHERE type = 'worker.rejected'")
-        assert rejected == 1
+        assert await rejections(world) == 1
 
     async def test_newcomer_takes_over_once_the_stream_is_closed(self, world: World) -> None:
         async with joined_host(world) as host:
@@ -133,6 +142,12 @@ class TestJoin:
         assert answer.json()["code"] == "request.invalid"
 
 
+async def rejections(world: World) -> int:
+    """How many events say that a host was refused."""
+    count: int = await world.pool.fetchval("SELECT count(*) FROM outbox WHERE type = 'worker.rejected'")
+    return count
+
+
 class TestClaim:
     async def test_repeated_key_gets_the_same_answer(self, world: World) -> None:
         async with claimed_host(world) as (host, dispatch_id, claimed):
@@ -153,6 +168,7 @@ class TestClaim:
         assert refused.value.code == "worker.queue"
         kept = await world.pool.fetchval("SELECT dispatch_id FROM jobs WHERE run_id = $1", run_id)
         assert str(kept) == dispatch_id
+        assert await rejections(world) == 1
 
     async def test_unknown_dispatch_has_no_jobs(self, world: World) -> None:
         async with joined_host(world) as host:
