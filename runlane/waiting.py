@@ -86,6 +86,8 @@ class Fleet:
     """Live workers bound to another network, or to none where the job needs one."""
     forbidden_shared: int = 0
     """Live shared workers that the workspace does not allow."""
+    barred_shared: int = 0
+    """Live shared workers, where the job is about an address that only own workers may contact."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,10 +167,11 @@ def explain(waiting: Waiting) -> Explanation:
     return Explanation(first.reason, first.text, checks)
 
 
-def no_worker(toolset: str, network: str | None = None) -> str:
-    """The words for a class that no live worker serves."""
+def no_worker(toolset: str, network: str | None = None, *, is_own_only: bool = False) -> str:
+    """The words for a class that no live worker serves; `is_own_only`: shared ones are there, but may not."""
+    whose = " of the workspace itself" if is_own_only else ""
     where = f" in the network {network}" if network else ""
-    return f"no live worker for the tool set {toolset}{where}"
+    return f"no live worker{whose} for the tool set {toolset}{where}"
 
 
 _PAUSES: Final = {
@@ -241,11 +244,13 @@ def _worker(fleet: Fleet) -> Check:
             (fleet.offline, "offline"),
             (fleet.elsewhere, "not in its network"),
             (fleet.forbidden_shared, "shared, which the workspace does not allow"),
+            (fleet.barred_shared, "shared, which reach public addresses only"),
         )
         if count
     ]
     told = f" ({', '.join(misses)})" if misses else ""
-    return Check(Reason.NO_WORKER, is_holding=True, text=no_worker(fleet.toolset, fleet.network) + told)
+    text = no_worker(fleet.toolset, fleet.network, is_own_only=fleet.barred_shared > 0)
+    return Check(Reason.NO_WORKER, is_holding=True, text=text + told)
 
 
 def _shared(use: LimitUse | None) -> Check:

@@ -5,6 +5,7 @@ has come, and the unique key of `jobs` makes a repeated chunk write nothing twic
 row `FOR SHARE`: a cancelled run admits no more.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
@@ -18,6 +19,8 @@ from runlane.events import EVENT_CATALOG, Envelope, envelope
 from runlane.events.payloads import JobCreated
 from runlane.jobs import STEPS, StepStatus, StepVerb
 from runlane.tools import TOOLS, FansOut
+from runlane.tools.addresses import is_inside_only
+from runlane.tools.targets import TargetKind
 
 CHUNK: Final = 1_000
 """Subjects of one transaction."""
@@ -41,9 +44,10 @@ WHERE run_id = $1 AND step_id = $2 AND {step_may(StepVerb.OPEN)}
 
 _STEP = """
 SELECT s.workspace_id, s.run_id, s.step_id, s.tool_id, s.scope_as_of, s.admit_cursor, s.admitted_at, s.status,
-       coalesce(s.priority, h.priority) AS priority
+       coalesce(s.priority, h.priority) AS priority, w.allowed_networks::text[] AS allowed_networks
 FROM run_steps s
 JOIN job_histories h ON h.id = s.run_id
+JOIN workspaces w ON w.id = s.workspace_id
 WHERE s.run_id = $1 AND s.step_id = $2 AND h.closed_at IS NULL
 FOR SHARE OF h FOR UPDATE OF s
 """
@@ -95,9 +99,9 @@ LIMIT $4""",
 
 _INSERT = """
 INSERT INTO jobs (workspace_id, run_id, step_id, tool_id, toolset, category, priority,
-                  target_id, asset_id, service_id, network_id, subject_id, spec)
+                  target_id, asset_id, service_id, network_id, subject_id, spec, own_only)
 SELECT $1, $2, $3, $4, $5, $6, $7, u.*
-FROM unnest($8::uuid[], $9::uuid[], $10::uuid[], $11::uuid[], $12::uuid[], $13::jsonb[]) u
+FROM unnest($8::uuid[], $9::uuid[], $10::uuid[], $11::uuid[], $12::uuid[], $13::jsonb[], $14::boolean[]) u
 ON CONFLICT (run_id, step_id, subject_id, ordinal, generation) DO NOTHING
 RETURNING id, target_id, asset_id
 """
@@ -137,9 +141,20 @@ async def admit_chunk(conn: Connection, run_id: UUID, step_id: str) -> Admitted:
     return Admitted(len(created), is_done)
 
 
+def _is_own_only(spec: Mapping[str, str | None], allowed: tuple[str, ...]) -> bool:
+    """Whether only the workspace's own workers may contact what the job is about; shared ones stand elsewhere.
+
+    Judged is what is written down: the address that the job is given, or a target that is one. A name whose
+    address nobody knows yet may turn out to lead inside; then a shared worker refuses it.
+    """
+    place = spec["address"] or (None if spec["kind"] == TargetKind.DOMAIN else spec["host"])
+    return bool(allowed and place) and is_inside_only(str(place), allowed)
+
+
 async def _insert(conn: Connection, step: Record, subjects: list[Record]) -> list[Envelope]:
     tool = TOOLS[step["tool_id"]]
     columns = ("target_id", "asset_id", "service_id", "network_id", "subject_id", "spec")
+    allowed = tuple(step["allowed_networks"])
     rows = await conn.fetch(
         _INSERT,
         step["workspace_id"],
@@ -150,6 +165,7 @@ async def _insert(conn: Connection, step: Record, subjects: list[Record]) -> lis
         tool.category,
         step["priority"],
         *([subject[column] for subject in subjects] for column in columns),
+        [_is_own_only(subject["spec"], allowed) for subject in subjects],
     )
     return [
         envelope(

@@ -56,7 +56,8 @@ class ClaimAnswer:
 
 
 _TOOL_SET = "t.enabled AND t.toolset = ANY(w.toolsets)"
-_WORKSPACE = "(w.workspace_id = j.workspace_id OR (w.scope = 'shared' AND ws.allow_shared))"
+_WORKSPACE = """(w.workspace_id = j.workspace_id
+         OR (w.scope = 'shared' AND ws.allow_shared AND NOT j.own_only))"""
 _NETWORK = "w.network_id IS NOT DISTINCT FROM j.network_id"
 _NOT_PAUSED = f"NOT {is_paused('j.workspace_id', 'j.run_id', 'j.toolset')}"
 _RUNNABLE_SHAPE = "j.target_id IS NOT NULL AND j.spec IS NOT NULL"

@@ -83,6 +83,8 @@ SELECT s.tool_id, s.jobs_total, t.toolset, w.allow_shared, h.blocked_reason, h.p
                AND d.closed_at IS NULL) AS queues,
        EXISTS (SELECT FROM limits l WHERE {limits.covers("s.workspace_id", "t.toolset")}) AS is_limited,
        EXISTS (SELECT FROM internal_networks n WHERE n.workspace_id = s.workspace_id) AS has_networks,
+       EXISTS (SELECT FROM jobs j WHERE j.run_id = s.run_id AND j.step_id = s.step_id
+                 AND j.completed_at IS NULL AND j.own_only) AS has_own_only,
        EXISTS (SELECT FROM jobs j WHERE j.workspace_id = s.workspace_id AND j.toolset = t.toolset
                  AND j.completed_at IS NULL AND j.{SUSPECT}) AS has_suspects,
        h.closed_at IS NOT NULL AS is_closed, h.owner IS DISTINCT FROM $3 AS is_superseded,

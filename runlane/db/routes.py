@@ -1,7 +1,8 @@
 """Routes: which task queue serves the jobs of a step, and what to do when nobody serves it any more.
 
 A class is a workspace's own workers, those of one of its internal networks, or the shared ones. It is live
-while a worker of it is on line. Jobs already on the queue of a dead class are taken back in their rows first;
+while a worker of it is on line. Jobs at addresses inside (`jobs.own_only`) are for own workers only: a shared
+one stands in the platform's network and could but refuse them. Jobs already on the queue of a dead class are taken back in their rows first;
 the activity is forgotten only then, when nothing of the batch is left in it.
 """
 
@@ -18,6 +19,12 @@ from runlane.waiting import no_worker
 
 NO_NETWORK: Final = UUID(int=0)
 """Stands for the network of ordinary targets where a list has to name it."""
+
+OWN_ONLY: Final = UUID(int=1)
+"""Stands in such a list for targets in no network that shared workers may not contact."""
+
+PLACE: Final = f"""coalesce(network_id, CASE WHEN own_only THEN '{OWN_ONLY}' ELSE '{NO_NETWORK}' END::uuid)"""
+"""Where a job's target is, as such a list names it: a network, or one of the two above."""
 
 _SLOTS = """
 SELECT scope, network_id, sum(coalesce((slots ->> $2)::int, 1))::int AS slots
@@ -41,11 +48,11 @@ WHERE (id, workspace_id) IN (
 """
 
 _DEAD = f"""
-SELECT DISTINCT n.name
-FROM jobs j
-LEFT JOIN internal_networks n ON n.id = j.network_id
-WHERE j.run_id = $1 AND j.step_id = $2 AND j.{LIVE_JOB} AND j.status = {PENDING}
-  AND coalesce(j.network_id, '{NO_NETWORK}') <> ALL($3::uuid[])
+SELECT place, n.name
+FROM (SELECT DISTINCT {PLACE} AS place FROM jobs
+      WHERE run_id = $1 AND step_id = $2 AND {LIVE_JOB} AND status = {PENDING}) AS waiting
+LEFT JOIN internal_networks n ON n.id = place
+WHERE place <> ALL($3::uuid[])
 """
 
 
@@ -63,9 +70,10 @@ class Routes:
         return sum(self.slots.values()) > 0
 
     @property
-    def live_networks(self) -> list[UUID]:
-        """Networks whose jobs a live worker may take; `NO_NETWORK` for ordinary targets."""
-        return sorted({network or NO_NETWORK for (_, network), slots in self.slots.items() if slots})
+    def live_places(self) -> list[UUID]:
+        """Places whose jobs a live worker may take."""
+        live = {network or NO_NETWORK for (_, network), slots in self.slots.items() if slots}
+        return sorted(live | {OWN_ONLY} if self.slots.get(("workspace", None)) else live)
 
     @property
     def live_queues(self) -> set[str]:
@@ -78,10 +86,11 @@ class Routes:
             if slots
         }
 
-    def queue_of(self, network_id: UUID | None) -> str:
-        """Own workers first; shared ones never for an internal network, and only if live."""
+    def queue_of(self, place: UUID) -> str:
+        """Own workers first; shared ones for ordinary targets only, and only if live."""
+        network_id = None if place in (NO_NETWORK, OWN_ONLY) else place
         own = self.slots.get(("workspace", network_id), 0)
-        shared = self.slots.get(("shared", None), 0) if network_id is None else 0
+        shared = self.slots.get(("shared", None), 0) if place == NO_NETWORK else 0
         if own == 0 and shared > 0:
             return names.shared_scan_queue(self.toolset)
         return names.scan_queue(self.workspace_id, self.toolset, network_id)
@@ -120,5 +129,11 @@ async def take_back(conn: Connection, owned: Owned, routes: Routes, queues: Coll
 
 async def dead_classes(conn: Connection, run_id: UUID, step_id: str, routes: Routes) -> list[str]:
     """Says of each class that jobs of the step wait for and nobody serves that it is so."""
-    rows = await conn.fetch(_DEAD, run_id, step_id, routes.live_networks)
-    return sorted(no_worker(routes.toolset, row["name"]) for row in rows)
+    live = routes.live_places
+    rows = await conn.fetch(_DEAD, run_id, step_id, live)
+    return sorted(
+        {
+            no_worker(routes.toolset, row["name"], is_own_only=row["place"] == OWN_ONLY and NO_NETWORK in live)
+            for row in rows
+        }
+    )

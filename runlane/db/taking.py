@@ -14,7 +14,7 @@ from runlane import names
 from runlane.db.guards import LIVE_JOB, PENDING
 from runlane.db.limits import Asker, Room, leave_line, room_to_dispatch, wait_in_line
 from runlane.db.pool import Connection, Record
-from runlane.db.routes import NO_NETWORK, Owned, Routes, dead_classes, routes_of, take_back
+from runlane.db.routes import NO_NETWORK, OWN_ONLY, PLACE, Owned, Routes, dead_classes, routes_of, take_back
 from runlane.db.sharing import SHARE_LOOK_S, use_of
 from runlane.definitions import limits_of
 from runlane.runs import BATCHES_PER_SLOT, batch_size
@@ -31,7 +31,7 @@ SUSPECT: Final = "losses >= 2"
 that ends workers is alone with its deed and the others finish. As in the partial index `jobs_suspect`."""
 
 _OPEN: Final = f"""run_id = $1 AND step_id = $2 AND {LIVE_JOB} AND status = {PENDING} AND dispatch_id IS NULL
-    AND ($3 OR coalesce(network_id, '{NO_NETWORK}') = ANY($4::uuid[]))"""
+    AND ($3 OR {PLACE} = ANY($4::uuid[]))"""
 
 _DUE = f"""
 SELECT count(*) FROM (
@@ -42,7 +42,7 @@ SELECT count(*) FROM (
 """
 
 _TAKE = f"""
-SELECT id, priority, network_id, alone FROM jobs
+SELECT id, priority, {PLACE} AS place, alone FROM jobs
 WHERE {_OPEN} AND NOT ({SUSPECT}) AND due_at <= clock_timestamp()
 ORDER BY priority, created_at, id
 LIMIT $5
@@ -58,7 +58,7 @@ SELECT EXISTS (SELECT 1 FROM jobs o
 """
 
 _TAKE_SUSPECT = f"""
-SELECT id, priority, network_id, alone FROM jobs
+SELECT id, priority, {PLACE} AS place, alone FROM jobs
 WHERE {_OPEN} AND {SUSPECT} AND due_at <= clock_timestamp()
 ORDER BY priority, created_at, id
 LIMIT 1
@@ -128,10 +128,10 @@ class Taken:
 
 @dataclass(slots=True)
 class _Gate:
-    """Which open rows may go: of any network, or of these."""
+    """Which open rows may go: of any place, or of these."""
 
     is_open_to_all: bool
-    networks: list[UUID]
+    places: list[UUID]
     look_s: float | None = None
     waits_for: list[str] = field(default_factory=list)
 
@@ -153,7 +153,7 @@ class StepTaker:
         self._call = call
         self._step = step
         self._most = limits_of(step["tool_id"]).most(step["jobs_total"])
-        self._gate = _Gate(is_open_to_all=True, networks=[])
+        self._gate = _Gate(is_open_to_all=True, places=[])
         self._routes = Routes(call.workspace_id, step["toolset"], {})
 
     async def take(self, room: int) -> Taken:
@@ -163,7 +163,7 @@ class StepTaker:
         self._routes = routes = await routes_of(self._conn, workspace_id, toolset, allow_shared=allow_shared)
         owned = Owned(self._call.run_id, self._call.step_id, self._call.workflow_id)
         await take_back(self._conn, owned, routes, self._step["queues"])
-        self._gate = _Gate(not routes.is_served, routes.live_networks)
+        self._gate = _Gate(not routes.is_served, routes.live_places)
         shared_room = await self._shared_room()
         limit = await self._limit(room)
         if room <= 0 or limit.jobs == 0:
@@ -188,19 +188,19 @@ class StepTaker:
 
     @property
     def _open(self) -> tuple[object, ...]:
-        return self._call.run_id, self._call.step_id, self._gate.is_open_to_all, self._gate.networks
+        return self._call.run_id, self._call.step_id, self._gate.is_open_to_all, self._gate.places
 
     async def _due(self, enough: int) -> int:
         return int(await self._conn.fetchval(_DUE, *self._open, enough))
 
     async def _shared_room(self) -> int | None:
         """Batches that may go to shared workers; None: as many as you like."""
-        queue = self._routes.queue_of(None)
+        queue = self._routes.queue_of(NO_NETWORK)
         if queue != names.shared_scan_queue(self._step["toolset"]):
             return None
         use = await use_of(self._conn, queue, self._call.workspace_id, self._step["toolset"])
         if use.room == 0:
-            self._gate.networks.remove(NO_NETWORK)
+            self._gate.places.remove(NO_NETWORK)
             self._gate.hold(SHARE_LOOK_S, f"{use.out} of {use.most} shared slots while others wait")
         return use.room
 
@@ -234,7 +234,7 @@ class StepTaker:
         groups: list[Group] = []
         left = len(batches) if shared_room is None else shared_room
         for rows in batches:
-            queue = self._routes.queue_of(rows[0]["network_id"])
+            queue = self._routes.queue_of(rows[0]["place"])
             if queue == shared_queue:
                 left -= 1
                 if left < 0:
@@ -265,20 +265,24 @@ class StepTaker:
             _IS_SUSPECT_OUT, self._call.workspace_id, self._step["toolset"]
         ):
             suspect = max(suspect, SUSPECT_LOOK_S)
-        elsewhere = None if self._gate.is_open_to_all or not self._step["has_networks"] else DEAD_LOOK_S
+        elsewhere = None if self._gate.is_open_to_all or not self._has_other_places else DEAD_LOOK_S
         return min((each for each in (plain, suspect, elsewhere) if each is not None), default=None)
+
+    @property
+    def _has_other_places(self) -> bool:
+        """Whether jobs may wait for another class than that of ordinary targets."""
+        has_own_only: bool = self._step["has_own_only"] and OWN_ONLY not in self._routes.live_places
+        return has_own_only or bool(self._step["has_networks"])
 
     async def missing(self) -> list[str]:
         """Which classes of the step's waiting jobs nobody serves, in words."""
-        if self._routes.is_served and not self._step["has_networks"]:
-            return []
-        if not self._step["has_networks"]:
-            return [no_worker(self._step["toolset"])]
+        if not self._has_other_places:
+            return [] if self._routes.is_served else [no_worker(self._step["toolset"])]
         return await dead_classes(self._conn, self._call.run_id, self._call.step_id, self._routes)
 
 
 def _grouped(rows: Iterable[Record], size: int) -> Iterable[list[Record]]:
-    """Batches of one priority and one network, in order; a job marked alone is a batch by itself."""
+    """Batches of one priority and one place, in order; a job marked alone is a batch by itself."""
     batch: list[Record] = []
     for row in rows:
         fits = (
@@ -287,7 +291,7 @@ def _grouped(rows: Iterable[Record], size: int) -> Iterable[list[Record]]:
             and not batch[0]["alone"]
             and len(batch) < size
             and batch[0]["priority"] == row["priority"]
-            and batch[0]["network_id"] == row["network_id"]
+            and batch[0]["place"] == row["place"]
         )
         if batch and not fits:
             yield batch

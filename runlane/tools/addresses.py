@@ -102,6 +102,30 @@ def is_network_allowed(network: Network, allow: Sequence[str] = ()) -> bool:
     return all(is_allowed(address, allow) for address in network)
 
 
+@lru_cache(maxsize=4096)
+def is_inside_only(text: str, allow: tuple[str, ...]) -> bool:
+    """Whether an address or network may be contacted, but not from everywhere: it is not global, and in `allow`.
+
+    A name is not: where it leads is known when it is resolved, and then the policy of the host decides.
+
+    Raises:
+        ValueError: `allow` holds something that is no CIDR.
+    """
+    address = parse_address(text)
+    if address is not None:
+        return is_allowed(address, allow) and not is_allowed(address)
+    try:
+        network = ip_network(text, strict=False)
+    except ValueError:
+        return False
+    return any(_overlap(network, each) for each in parse_networks(allow)) and not is_network_allowed(network)
+
+
+def _overlap(one: Network, other: Network) -> bool:
+    # addresses of two versions have no order
+    return one.version == other.version and one.overlaps(other)
+
+
 @lru_cache(maxsize=256)
 def parse_networks(texts: tuple[str, ...]) -> tuple[Network, ...]:
     """CIDRs as networks; host bits are dropped.

@@ -26,20 +26,20 @@ _Row: TypeAlias = Mapping[str, object]
 _WAITING: Final = f"""
 SELECT j.step_id, j.network_id, j.target_id IS NOT NULL AS has_target, j.dispatch_id IS NOT NULL AS is_queued,
        j.due_at > statement_timestamp() AS is_early, count(*) AS jobs, min(j.due_at) AS due_at,
-       max(j.failures) AS failures, j.{SUSPECT} AS is_suspect, min(d.task_queue) AS task_queue,
+       max(j.failures) AS failures, j.{SUSPECT} AS is_suspect, j.own_only, min(d.task_queue) AS task_queue,
        min(d.created_at) AS queued_at
 FROM jobs j
 LEFT JOIN dispatches d ON d.id = j.dispatch_id
 WHERE j.workspace_id = $1 AND j.run_id = $2 AND j.{LIVE_JOB} AND j.status = {PENDING}"""
 
-_GROUP: Final = "GROUP BY 1, 2, 3, 4, 5, is_suspect"
+_GROUP: Final = "GROUP BY 1, 2, 3, 4, 5, is_suspect, j.own_only"
 
 _STATEMENT: Final = f"""
 WITH waiting AS ({{waiting}} {{group}})
 SELECT s.step_id, s.status AS step_status, t.toolset, t.enabled, h.status AS run_status,
        statement_timestamp() AS as_of, w.allow_shared, n.name AS network,
        coalesce(g.jobs, 0) AS jobs, g.network_id, g.has_target, g.is_queued, g.due_at, g.failures,
-       g.task_queue, g.queued_at,
+       g.task_queue, g.queued_at, g.own_only,
        g.is_suspect AND NOT g.is_queued AND EXISTS (
          SELECT 1 FROM jobs o
          WHERE o.workspace_id = s.workspace_id AND o.toolset = t.toolset AND o.completed_at IS NULL
@@ -255,7 +255,7 @@ class _Served:
 
 def _fleet(row: Record) -> _Served:
     network_id = row["network_id"]
-    own = shared = draining = offline = elsewhere = forbidden = 0
+    own = shared = draining = offline = elsewhere = forbidden = barred = 0
     for group in row["fleet"] or ():
         workers, slots, status = int(group["workers"]), int(group["slots"]), group["status"]
         is_shared = group["scope"] == "shared"
@@ -268,11 +268,14 @@ def _fleet(row: Record) -> _Served:
             forbidden += workers
         elif bound_to != network_id:
             elsewhere += workers
+        elif is_shared and row["own_only"]:
+            barred += workers
         elif is_shared:
             shared += slots
         else:
             own += slots
-    fleet = Fleet(row["toolset"], row["network"], own + shared, draining, offline, elsewhere, forbidden)
+    counts = (own + shared, draining, offline, elsewhere, forbidden, barred)
+    fleet = Fleet(row["toolset"], row["network"], *counts)
     return _Served(fleet, is_shared_only=not own and shared > 0)
 
 
