@@ -27,6 +27,7 @@ CREATE TABLE jobs (
   asset_id uuid,
   service_id uuid,
   network_id uuid,
+  own_only boolean NOT NULL DEFAULT false,
   subject_id uuid NOT NULL,
   ordinal integer NOT NULL DEFAULT 0,
   generation integer NOT NULL DEFAULT 0,
@@ -68,6 +69,7 @@ CREATE TABLE jobs (
     ON DELETE SET NULL (service_id)
 ) WITH (fillfactor = 50);
 COMMENT ON TABLE jobs IS 'one index serves look-ups by id and the composite references of tenant rows';
+COMMENT ON COLUMN jobs.own_only IS 'it is about an address inside, which shared workers may not contact';
 COMMENT ON COLUMN jobs.subject_id IS 'what the job is about: the target, asset or service it fans out over';
 COMMENT ON COLUMN jobs.spec IS 'frozen input of the tool: target object and options';
 COMMENT ON COLUMN jobs.alone IS 'set after a lost batch: dispatched by itself from then on';
@@ -83,6 +85,7 @@ CREATE INDEX jobs_dispatched ON jobs (dispatch_id)
 CREATE INDEX jobs_live ON jobs (run_id, step_id) WHERE completed_at IS NULL;
 CREATE INDEX jobs_ended ON jobs (run_id, completed_at) WHERE completed_at IS NOT NULL;
 CREATE INDEX jobs_retryable ON jobs (completed_at) WHERE retryable;
+CREATE INDEX jobs_own_only ON jobs (run_id, step_id) WHERE completed_at IS NULL AND own_only;
 CREATE INDEX jobs_suspect ON jobs (workspace_id, toolset) WHERE completed_at IS NULL AND losses >= 2;
 
 CREATE TABLE job_results (

@@ -142,7 +142,7 @@ async def admit_chunk(conn: Connection, run_id: UUID, step_id: str) -> Admitted:
 
 
 def _is_own_only(spec: Mapping[str, str | None], allowed: tuple[str, ...]) -> bool:
-    """Whether only the workspace's own workers may contact what the job is about; shared ones stand elsewhere.
+    """Whether only the workspace's own workers may contact what the job is about: shared ones are outside.
 
     Judged is what is written down: the address that the job is given, or a target that is one. A name whose
     address nobody knows yet may turn out to lead inside; then a shared worker refuses it.

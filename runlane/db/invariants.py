@@ -254,6 +254,16 @@ INVARIANTS: Final = (
         """,
     ),
     Invariant(
+        "I9.inside",
+        "a shared worker takes no job at an address that only own workers may contact",
+        """
+        SELECT a.job_id AS offender FROM job_attempts a
+        JOIN jobs j ON j.id = a.job_id AND j.own_only
+        JOIN workers w ON w.id = a.worker_id
+        WHERE w.scope = 'shared'
+        """,
+    ),
+    Invariant(
         "I9.tools",
         "a step, profile or connector uses a built-in tool or one of its own workspace",
         """

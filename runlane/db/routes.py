@@ -2,8 +2,8 @@
 
 A class is a workspace's own workers, those of one of its internal networks, or the shared ones. It is live
 while a worker of it is on line. Jobs at addresses inside (`jobs.own_only`) are for own workers only: a shared
-one stands in the platform's network and could but refuse them. Jobs already on the queue of a dead class are taken back in their rows first;
-the activity is forgotten only then, when nothing of the batch is left in it.
+one stands in the platform's network and could but refuse them. Jobs already on the queue of a dead class are
+taken back in their rows first; the activity is forgotten only then, when nothing of the batch is left in it.
 """
 
 from collections.abc import Collection, Mapping
@@ -131,9 +131,5 @@ async def dead_classes(conn: Connection, run_id: UUID, step_id: str, routes: Rou
     """Says of each class that jobs of the step wait for and nobody serves that it is so."""
     live = routes.live_places
     rows = await conn.fetch(_DEAD, run_id, step_id, live)
-    return sorted(
-        {
-            no_worker(routes.toolset, row["name"], is_own_only=row["place"] == OWN_ONLY and NO_NETWORK in live)
-            for row in rows
-        }
-    )
+    barred = OWN_ONLY if NO_NETWORK in live else None
+    return sorted({no_worker(routes.toolset, r["name"], is_own_only=r["place"] == barred) for r in rows})

@@ -263,6 +263,7 @@ jobs = Table(
     _ref("asset_id"),
     _ref("service_id"),
     _ref("network_id"),
+    _flag("own_only"),
     _id("subject_id"),
     _integer("ordinal"),
     _integer("generation"),

@@ -104,9 +104,9 @@ def is_network_allowed(network: Network, allow: Sequence[str] = ()) -> bool:
 
 @lru_cache(maxsize=4096)
 def is_inside_only(text: str, allow: tuple[str, ...]) -> bool:
-    """Whether an address or network may be contacted, but not from everywhere: it is not global, and in `allow`.
+    """Whether an address or network may be contacted from inside only: it is not global, and in `allow`.
 
-    A name is not: where it leads is known when it is resolved, and then the policy of the host decides.
+    A name never is: where it leads is known when it is resolved, and then the policy of the host decides.
 
     Raises:
         ValueError: `allow` holds something that is no CIDR.

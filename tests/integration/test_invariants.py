@@ -97,6 +97,11 @@ BREACHES = {
         UPDATE jobs SET network_id = n.id FROM n
         """,
     "I9.shared": "UPDATE workers SET scope = 'shared', workspace_id = NULL",
+    "I9.inside": """
+        UPDATE jobs SET own_only = true;
+        UPDATE workers SET scope = 'shared', workspace_id = NULL;
+        UPDATE workspaces SET allow_shared = true
+        """,
     "I9.tools": "UPDATE tools SET workspace_id = '{other}' WHERE id = 'dnsprobe'",
 }
 ROLES = ("w", "other", "worker", "target", "run", "first", "second", "failed", "skipped", "cancelled")

@@ -4,7 +4,7 @@ import ipaddress
 
 import pytest
 
-from runlane.tools.addresses import is_allowed, is_network_allowed
+from runlane.tools.addresses import is_allowed, is_inside_only, is_network_allowed
 
 REFUSED = [
     "10.1.2.3",
@@ -89,3 +89,27 @@ def test_a_network_is_allowed_only_whole() -> None:
     assert is_network_allowed(ipaddress.ip_network("10.0.0.0/24"), ["10.0.0.0/24"])
     assert not is_network_allowed(ipaddress.ip_network("10.0.0.0/23"), ["10.0.0.0/24"])
     assert not is_network_allowed(ipaddress.ip_network("168.63.129.0/24"))
+
+
+@pytest.mark.parametrize(
+    ("text", "is_inside"),
+    [
+        ("10.1.2.3", True),
+        ("::ffff:10.1.2.3", True),
+        ("fd12::1", True),
+        ("10.1.2.0/30", True),
+        ("fd12::/126", True),
+        ("8.8.8.8", False),
+        ("8.8.8.0/30", False),
+        ("192.168.1.1", False),
+        ("192.168.1.0/30", False),
+        ("169.254.169.254", False),
+        ("inside.example.com", False),
+    ],
+)
+def test_what_is_neither_global_nor_forbidden_is_inside(text: str, is_inside: bool) -> None:
+    assert is_inside_only(text, ("10.0.0.0/8", "fd12::/16", "8.8.8.0/24", "169.254.0.0/16")) is is_inside
+
+
+def test_nothing_is_inside_where_nothing_is_allowed() -> None:
+    assert not is_inside_only("10.1.2.3", ())

@@ -49,10 +49,10 @@ _CLEAR: Final = "UPDATE jobs SET retryable = false WHERE id = ANY($1::uuid[])"
 # A generation that is there already is a re-run that somebody else has asked for: one is enough.
 _COPY: Final = f"""
 INSERT INTO jobs (workspace_id, run_id, step_id, tool_id, toolset, category, target_id, asset_id, service_id,
-                  network_id, subject_id, ordinal, spec, priority, generation, failures_before, retry_of,
-                  cause)
+                  network_id, own_only, subject_id, ordinal, spec, priority, generation, failures_before,
+                  retry_of, cause)
 SELECT workspace_id, $2, step_id, tool_id, toolset, category, target_id, asset_id, service_id, network_id,
-       subject_id, ordinal, spec, priority, CASE WHEN run_id = $2 THEN generation + 1 ELSE 0 END,
+       own_only, subject_id, ordinal, spec, priority, CASE WHEN run_id = $2 THEN generation + 1 ELSE 0 END,
        failures_before + failures, id, '{CAUSE}'
 FROM jobs WHERE id = ANY($1::uuid[])
 ON CONFLICT (run_id, step_id, subject_id, ordinal, generation) DO NOTHING
