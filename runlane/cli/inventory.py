@@ -37,6 +37,14 @@ _LISTS: Final = {
             Column("TITLE", "title"), Column("SERVER", "server"), Column("BANNER", "banner"),
         ),
     ),
+    "screenshot": _List(
+        "/v1/screenshots",
+        "Pictures of web services that runs have taken.",
+        (
+            Column("SCREENSHOT", "id"), Column("URL", "url"), Column("WIDTH", "width"),
+            Column("HEIGHT", "height"), Column("TAKEN", "observed_at"),
+        ),
+    ),
     "url": _List(
         "/v1/urls",
         "URLs that were found.",

@@ -12,14 +12,16 @@ from runlane.settings import Settings, unknown_variables
 from runlane.stack import binaries
 from runlane.stack.errors import StackError
 from runlane.stack.findings import Check, Level
+from runlane.tools import Toolset
+from runlane.tools.adapters import programs_of
 
 PACKAGES: Final = ("runlane", "workflows", "activities", "api", "lanes")
 OPTIONAL_TOOLS: Final = {
-    "nmap": "port scans with service detection",
-    "chromium": "screenshots",
+    **{program.name: f"the tool set {each}" for each in Toolset for program in programs_of(each)},
     "docker": "connector containers",
     "dockerd": "a private container engine for tests",
 }
+OTHER_NAMES: Final = {program.name: program.others for each in Toolset for program in programs_of(each)}
 FREE_BYTES: Final = 1 << 30
 VERSION_TIMEOUT_S: Final = 20
 
@@ -101,5 +103,5 @@ def _embedded_program(name: str, find: Callable[[], list[str]]) -> Check:
 
 
 def _tool(name: str, use: str) -> Check:
-    found = shutil.which(name)
+    found = next(filter(None, map(shutil.which, (name, *OTHER_NAMES.get(name, ())))), None)
     return Check(f"optional {name}", Level.OK, found or f"not on PATH; only needed for {use}")
