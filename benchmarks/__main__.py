@@ -16,7 +16,7 @@ from pathlib import Path
 
 from temporalio.client import Client
 
-from benchmarks import bare, cpu, hop, latency, registry, report
+from benchmarks import bare, cpu, growth, hop, latency, registry, report
 from benchmarks.registry import Load
 from benchmarks.report import Bare, Result
 from runlane.cli.platform import Platform, PlatformOptions, open_platform
@@ -72,8 +72,10 @@ async def _measure(platform: Platform) -> int:
         results.append(Result(measured, before, after))
         before = after
     await pool.close()
-    checks = report.bounds(results, idle)
+    grown = await growth.measure(platform.stack)
+    checks = [*report.bounds(results, idle), *growth.bounds(grown)]
     print(report.table(results, idle, gateway))
+    print(growth.table(grown))
     print("\n".join(check.line() for check in checks))
     RESULTS.write_text(report.as_json(results, idle, gateway, checks))  # noqa: ASYNC240  # nothing else runs now
     return 0 if all(check.holds for check in checks) else 1

@@ -84,25 +84,40 @@ WITH written AS (
 SELECT id, pg_notify('{names.COMMANDS_CHANNEL}', '') FROM written
 """
 
+# Worker by worker first, dispatch by dispatch below: with many finished rows the planner takes live ones for
+# few, and would look up something for each. A life that began after a claim is another one than claimed; the
+# same life may join again, and then a workflow looks for nothing.
 _UNOWNED: Final = f"""
-SELECT DISTINCT d.workflow_id FROM jobs j
-JOIN dispatches d ON d.id = j.dispatch_id
-JOIN job_attempts a ON a.job_id = j.id AND a.attempt = j.attempt
-JOIN workers w ON w.id = j.worker_id
+WITH held AS MATERIALIZED (
+  SELECT worker_id, min(picked_at) AS since FROM jobs
+  WHERE completed_at IS NULL AND dispatch_id IS NOT NULL AND status = {IN_PROGRESS}
+  GROUP BY worker_id
+), gone AS MATERIALIZED (
+  SELECT h.worker_id FROM held h JOIN workers w ON w.id = h.worker_id
+  WHERE w.status IN ('offline', 'revoked') OR w.deleted_at IS NOT NULL OR w.joined_at > h.since
+)
+SELECT DISTINCT d.workflow_id
+FROM jobs j JOIN dispatches d ON d.id = j.dispatch_id
 WHERE j.completed_at IS NULL AND j.dispatch_id IS NOT NULL AND j.status = {IN_PROGRESS}
-  AND (w.status IN ('offline', 'revoked') OR w.deleted_at IS NOT NULL
-       OR w.incarnation IS DISTINCT FROM a.incarnation)
+  AND EXISTS (SELECT FROM gone) AND j.worker_id IN (SELECT worker_id FROM gone)
 LIMIT $1
 """
 
 _ORPHANED: Final = f"""
-SELECT DISTINCT j.dispatch_id FROM jobs j
-LEFT JOIN dispatches d ON d.id = j.dispatch_id
-LEFT JOIN run_shards s ON s.workflow_id = d.workflow_id
-WHERE j.completed_at IS NULL AND j.dispatch_id IS NOT NULL AND j.dispatch_id > $1
-  AND (d.id IS NULL OR d.closed_at < clock_timestamp() - interval '{ORPHANED_S} s'
-       OR s.closed_at < clock_timestamp() - interval '{ORPHANED_S} s')
-ORDER BY j.dispatch_id LIMIT $2
+WITH out AS MATERIALIZED (
+  SELECT DISTINCT dispatch_id FROM jobs
+  WHERE completed_at IS NULL AND dispatch_id IS NOT NULL AND dispatch_id > $1
+)
+SELECT out.dispatch_id FROM out
+LEFT JOIN LATERAL (
+  SELECT d.id, d.workflow_id, d.closed_at FROM dispatches d WHERE d.id = out.dispatch_id OFFSET 0
+) d ON true
+LEFT JOIN LATERAL (
+  SELECT s.closed_at FROM run_shards s WHERE s.workflow_id = d.workflow_id OFFSET 0
+) s ON true
+WHERE d.id IS NULL OR d.closed_at < clock_timestamp() - interval '{ORPHANED_S} s'
+   OR s.closed_at < clock_timestamp() - interval '{ORPHANED_S} s'
+ORDER BY out.dispatch_id LIMIT $2
 """
 
 _RUNS_OF: Final = """
