@@ -13,6 +13,7 @@ import orjson
 import yaml
 
 from runlane.errors import Invalid
+from runlane.events.scrub import is_credential_name
 from runlane.runs import BatchLimits
 from runlane.tools import TOOLS
 from runlane.tools.adapters import config_faults, takes_option
@@ -22,6 +23,20 @@ MAX_OPTIONS_BYTES: Final = 256 * 1024
 """JSON of the options of all steps of a run: they are frozen on its rows and travel with each claim."""
 
 MAX_STEPS: Final = 100
+MAX_SECRET_NAME: Final = 100
+CREDENTIAL_FAULT: Final = (
+    "a credential is not written into options; refer to a secret: {secret_ref: its name}"
+)
+"""The fault of an option that holds one: options are frozen on rows, shown to readers and sent to hosts."""
+
+_REFERENCE: Final = "secret_ref"
+_MAX_PATH: Final = 300
+"""Characters of the place of a fault: options may be nested thousands deep."""
+
+_HEADER: Final = re.compile(r"\s*([A-Za-z0-9_-]{1,64})\s*:\s*\S")
+_WRITTEN_OUT: Final = re.compile(r"-----BEGIN |://[^/\s@:]*:[^/\s@]+@")
+"""A private key, or a URL with a password."""
+
 _STEP_ID: Final = re.compile(r"[a-z0-9_-]{1,64}\Z")
 _TOLERANCE: Final = re.compile(r"(\d{1,9}|(100|\d{1,2})(\.\d{1,4})?%)\Z")
 _TOP_KEYS: Final = frozenset({"name", "on", "jobs"})
@@ -57,8 +72,11 @@ class Definition:
 
         Raises:
             Invalid: a name is neither `*` nor a step, or an option is not one of the step's tool
-                (`definition.invalid`); or the options are too large (`definition.too_large`).
+                (`definition.invalid`); an option holds a credential (`definition.inline_secret`); or the
+                options are too large (`definition.too_large`).
         """
+        if secrets := dict.fromkeys(_inline_secrets(config, "config"), CREDENTIAL_FAULT):
+            raise _inline_secret(secrets)
         known = {step.step_id for step in self.steps}
         unknown = {f"config.{name}": "no such step" for name in config if name != "*" and name not in known}
         if unknown:
@@ -102,7 +120,8 @@ def parse_definition(source: bytes | str | Mapping[str, object]) -> Definition:
     """Reads and validates a definition.
 
     Raises:
-        Invalid: code `definition.invalid`, with one entry in `fields` per fault.
+        Invalid: code `definition.invalid`, with one entry in `fields` per fault; `definition.inline_secret`
+            if all of them are credentials in options.
     """
     document = source if isinstance(source, Mapping) else _load(source)
     faults: dict[str, str] = {}
@@ -117,6 +136,8 @@ def parse_definition(source: bytes | str | Mapping[str, object]) -> Definition:
         jobs = {}
     steps = tuple(_parse_step(str(step_id), raw, faults) for step_id, raw in jobs.items())
     faults.update(_graph_faults(steps))
+    if faults and all(fault is CREDENTIAL_FAULT for fault in faults.values()):
+        raise _inline_secret(faults)
     if faults:
         raise Invalid("the definition is not valid", code="definition.invalid", fields=faults)
     return Definition(cast(str, name), steps)  # checked above
@@ -164,6 +185,8 @@ def _step_faults(raw: Mapping[object, object]) -> Iterator[tuple[str, str]]:
         options = {str(name): value for name, value in config.items()}
         for name, fault in config_faults(tool, options).items():
             yield f"config.{name[:64]}", fault
+    for path in _inline_secrets(config, "config"):
+        yield path, CREDENTIAL_FAULT
     if not isinstance(raw.get("config_profile", ""), str):
         yield "config_profile", "a text is required"
     if not isinstance(raw.get("name", ""), str):
@@ -171,6 +194,42 @@ def _step_faults(raw: Mapping[object, object]) -> Iterator[tuple[str, str]]:
     tolerance = raw.get("tolerance", 0)
     if isinstance(tolerance, bool) or not _TOLERANCE.match(str(tolerance)):
         yield "tolerance", 'a number of jobs or a percentage like "10%" is required'
+
+
+def _inline_secrets(value: object, path: str) -> Iterator[str]:
+    """Paths of credentials that are written out: by the name of the option, or by what it plainly is."""
+    left = [(path, value)]
+    while left:
+        path, value = left.pop()
+        if isinstance(value, Mapping) and not _is_reference(value):
+            inside = [(str(key), f"{path}.{str(key)[:64]}"[:_MAX_PATH], item) for key, item in value.items()]
+            yield from (inner for key, inner, item in inside if _is_secret(key, item))
+            left += [(inner, item) for key, inner, item in inside if not _is_secret(key, item)]
+        elif isinstance(value, list):
+            left += [(f"{path}.{number}"[:_MAX_PATH], item) for number, item in enumerate(value)]
+        elif isinstance(value, str):
+            header = _HEADER.match(value)
+            if _WRITTEN_OUT.search(value) or (header and _is_credential_name(header[1])):
+                yield path
+
+
+def _is_secret(key: str, item: object) -> bool:
+    return _is_credential_name(key) and not (item is None or isinstance(item, bool) or _is_reference(item))
+
+
+def _is_credential_name(name: str) -> bool:
+    return is_credential_name(name) or "cookie" in name.lower()
+
+
+def _is_reference(value: object) -> bool:
+    if not isinstance(value, Mapping) or value.keys() != {_REFERENCE}:
+        return False
+    name = value[_REFERENCE]
+    return isinstance(name, str) and 1 <= len(name) <= MAX_SECRET_NAME
+
+
+def _inline_secret(fields: dict[str, str]) -> Invalid:
+    return Invalid(CREDENTIAL_FAULT, code="definition.inline_secret", fields=fields)
 
 
 def _bounded(steps: Iterable[StepDefinition]) -> Iterator[StepDefinition]:

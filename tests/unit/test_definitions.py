@@ -108,3 +108,68 @@ def test_options_that_would_be_frozen_on_every_step_are_bounded_together() -> No
         definition.with_config({"*": {"text": "x" * (MAX_OPTIONS_BYTES // 100)}})
 
     assert refusal.value.code == "definition.too_large"
+
+
+SECRETS: dict[str, dict[str, object]] = {
+    "password": {"password": "hunter2"},
+    "token": {"api_token": ["a", "b"]},
+    "number": {"passphrase": 12345},
+    "header": {"headers": {"Authorization": "Bearer x", "Accept": "text/html"}},
+    "header line": {"headers": ["Accept: text/html", "Cookie: session=1"]},
+    "nested": {"login": [{"user": "a"}, {"client_secret": {"value": "x"}}]},
+    "private key": {"identity": "-----BEGIN RSA PRIVATE KEY-----"},
+    "url": {"proxy": "http://me:hunter2@proxy.test:3128"},
+    "reference with more": {"password": {"secret_ref": "db", "value": "hunter2"}},
+}
+
+
+@pytest.mark.parametrize("config", SECRETS.values(), ids=SECRETS)
+def test_credential_in_options_is_refused_and_not_repeated(config: dict[str, object]) -> None:
+    step: dict[str, object] = {"run": "noop"}
+    definition = parse_definition({"name": "n", "jobs": {"a": step}})
+
+    with pytest.raises(Invalid) as in_definition:
+        parse_definition({"name": "n", "jobs": {"a": step | {"config": config}}})
+    with pytest.raises(Invalid) as in_run:
+        definition.with_config({"*": config})
+
+    for refused, start in ((in_definition.value, "jobs.a.config."), (in_run.value, "config.*.")):
+        assert refused.code == "definition.inline_secret"
+        assert len(refused.fields) == 1
+        assert all(path.startswith(start) for path in refused.fields)
+        assert not any(secret in str((refused.detail, refused.fields)) for secret in ("hunter2", "Bearer"))
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"password": {"secret_ref": "db"}, "headers": {"Authorization": {"secret_ref": "api"}}},
+        {"default_logins": True, "password": None, "check_tokens": False},
+        {
+            "wordlist": ["token", "secret", "sk-docs", "a" * 60],
+            "ports": "1-1024",
+            "url": "http://a.test:80/x@y",
+        },
+    ],
+)
+def test_references_and_words_are_no_credentials(config: dict[str, object]) -> None:
+    definition = parse_definition({"name": "n", "jobs": {"a": {"run": "noop", "config": config}}})
+
+    assert definition.with_config({"a": config}).steps[0].config == config
+
+
+def test_credential_is_named_among_other_faults() -> None:
+    found = faults({"name": "n", "jobs": {"a": {"run": "no-such", "config": {"token": "x"}}}})
+
+    assert found.keys() == {"jobs.a.run", "jobs.a.config.token"}
+
+
+def test_options_of_any_depth_are_looked_through() -> None:
+    config: dict[str, object] = {"token": "x"}
+    for _ in range(5_000):
+        config = {"a": config}
+
+    with pytest.raises(Invalid) as refused:
+        parse_definition({"name": "n", "jobs": {"a": {"run": "noop", "config": config}}})
+
+    assert refused.value.code == "definition.inline_secret"
