@@ -145,3 +145,36 @@ class RunProgress(Answer):
     ended: int
     steps: list[StepProgress]
     estimate: Estimate
+
+
+class RoutePlan(Answer):
+    """Jobs of a step that would go to the same queue."""
+
+    task_queue: str
+    network: str | None = Field(description="internal network of the targets")
+    jobs: int
+    slots: int = Field(description="of live workers that serve the queue")
+
+
+class StepPlan(Answer):
+    """What a step would do, as far as that is known now."""
+
+    step_id: str
+    name: str
+    tool_id: str
+    toolset: str
+    needs: list[str]
+    jobs: int
+    is_exact: bool = Field(description="false if earlier steps may find more, or there are more than counted")
+    skipped: dict[str, int] = Field(description="jobs that would be skipped at once, by reason")
+    routes: list[RoutePlan]
+    missing: list[str] = Field(description="what no live worker serves")
+
+
+class RunPlan(Answer):
+    """What a request would start. Nothing was written."""
+
+    name: str
+    jobs: int
+    steps: list[StepPlan]
+    missing: list[str]

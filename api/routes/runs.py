@@ -4,14 +4,16 @@ from typing import Annotated
 from uuid import UUID
 
 from fastapi import APIRouter, BackgroundTasks, Depends, Path, Query, Response
-from pydantic import Field
+from fastapi.responses import JSONResponse
+from pydantic import BaseModel, ConfigDict, Field
 
 from api.action_schemas import NewPriority, Pause, Prioritised, Rerun, RerunRun, Why
 from api.deps import IdempotencyKey, Opened, PageQuery, ReadRuns, WriteRuns, keyed, no_query
+from api.planning import plan_run
 from api.problems import problems
 from api.reruns import answer_rerun
 from api.schemas import NewRun, PageOf, Printable, Run, RunCancelled, RunDetail, RunRef
-from api.view_schemas import Moment
+from api.view_schemas import Moment, RunPlan
 from runlane.db import pauses, priorities
 from runlane.db.cancel import cancel_run
 from runlane.db.engine import driver
@@ -51,16 +53,33 @@ async def index(access: ReadRuns, query: Annotated[RunQuery, Query()]) -> PageOf
     return PageOf[Run].model_validate(page, from_attributes=True)
 
 
-@router.post("", status_code=202, dependencies=[Depends(no_query)], responses=problems(NotFound, Conflict))
+class StartQuery(BaseModel):
+    """Whether to start."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    plan: bool = Field(default=False, description="only say what the run would do; nothing is written")
+
+
+@router.post(
+    "",
+    status_code=202,
+    response_model=RunRef,
+    responses={200: {"model": RunPlan, "description": "the plan"}, **problems(NotFound, Conflict)},
+)
 async def start(
     access: WriteRuns,
     body: NewRun,
+    query: Annotated[StartQuery, Query()],
     response: Response,
     background: BackgroundTasks,
     opened: Opened,
     key: IdempotencyKey = None,
-) -> RunRef:
+) -> RunRef | Response:
     """Accepts a run: its rows are written when this answers. `Location` is where to watch it."""
+    if query.plan:
+        plan = await plan_run(access, opened, _request(access, body))
+        return JSONResponse(plan.model_dump(mode="json"))
     accepted = await accept_run(driver(access.conn), _request(access, body), keyed(access, ROUTE, key, body))
     ref = RunRef.model_validate(accepted.answer.response)
     if (run := accepted.written) is None:

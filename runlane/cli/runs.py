@@ -34,35 +34,34 @@ RunId = Annotated[str, typer.Argument(help="Id of a run, the end of one, or @las
 Timeout = Annotated[float | None, typer.Option("--timeout", min=0, help="Seconds to watch at most.")]
 
 
+Targets = Annotated[
+    list[str],
+    typer.Option("--target", "-t", help="Target: value, id, or the end of an id. May be repeated."),
+]
+Definition = Annotated[
+    str, typer.Option("--definition", "-d", help="Name of a built-in definition, or @file (YAML or JSON).")
+]
+Options = Annotated[
+    list[str] | None,
+    typer.Option("--set", help="Option of a step: step.option=value; step * is every step."),
+]
+
+
 @app.command("start")
 def start(
-    target: Annotated[
-        list[str],
-        typer.Option("--target", "-t", help="Target: value, id, or the end of an id. May be repeated."),
-    ],
-    definition: Annotated[
-        str,
-        typer.Option("--definition", "-d", help="Name of a built-in definition, or @file (YAML or JSON)."),
-    ] = "domain_discovery",
+    target: Targets,
+    definition: Definition = "domain_discovery",
     name: Annotated[str | None, typer.Option("--name", help="For people.")] = None,
     priority: Annotated[
         str, typer.Option("--priority", help="critical, high, normal, low, background")
     ] = "normal",
-    options: Annotated[
-        list[str] | None,
-        typer.Option("--set", help="Option of a step: step.option=value; step * is every step."),
-    ] = None,
+    options: Options = None,
     watch_it: Annotated[bool, typer.Option("--watch", help="Watch it to its end.")] = False,
     as_json: JsonFlag = False,
 ) -> None:
     """Start a run on targets."""
     with open_client() as client:
-        body: Json = {
-            "definition": _definition(definition),
-            "targets": [_target(client, each) for each in target],
-            "priority": priority,
-            "config": parse_options(options or []),
-        }
+        body = new_run(client, target, definition, options or []) | {"priority": priority}
         if name:
             body["name"] = name
         started = client.post(PATH, body, once=True)
@@ -181,6 +180,15 @@ def rerun(
     else:
         print(done["run_id"])
         note("next: runlane run watch @last")
+
+
+def new_run(client: "ApiClient", targets: list[str], definition: str, options: list[str]) -> Json:
+    """Makes the body of a request for a run of what a person typed."""
+    return {
+        "definition": _definition(definition),
+        "targets": [_target(client, each) for each in targets],
+        "config": parse_options(options),
+    }
 
 
 def parse_options(options: list[str]) -> dict[str, dict[str, object]]:

@@ -2,7 +2,7 @@
 
 import typer
 
-from runlane.cli import evidence, progress, waits
+from runlane.cli import evidence, planning, progress, waits
 
 
 def register(jobs: typer.Typer, runs: typer.Typer) -> None:
@@ -10,3 +10,4 @@ def register(jobs: typer.Typer, runs: typer.Typer) -> None:
     waits.register(jobs, runs)
     evidence.register(jobs)
     progress.register(runs)
+    planning.register(runs)
