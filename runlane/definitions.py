@@ -235,7 +235,12 @@ def _inline_secret(fields: dict[str, str]) -> Invalid:
 def _bounded(steps: Iterable[StepDefinition]) -> Iterator[StepDefinition]:
     size = 0
     for step in steps:
-        size += len(orjson.dumps(step.config, option=orjson.OPT_NON_STR_KEYS))
+        try:
+            size += len(orjson.dumps(step.config, option=orjson.OPT_NON_STR_KEYS))
+        except orjson.JSONEncodeError as error:
+            detail = "options are JSON, and not nested hundreds deep"
+            fields = {f"config.{step.step_id}": detail}
+            raise Invalid(detail, code="definition.invalid", fields=fields) from error
         if size > MAX_OPTIONS_BYTES:
             detail = f"the options of all steps have at most {MAX_OPTIONS_BYTES} bytes together"
             raise Invalid(detail, code="definition.too_large", fields={"config": detail})

@@ -173,3 +173,15 @@ def test_options_of_any_depth_are_looked_through() -> None:
         parse_definition({"name": "n", "jobs": {"a": {"run": "noop", "config": config}}})
 
     assert refused.value.code == "definition.inline_secret"
+
+
+def test_options_that_are_nested_too_deep_are_a_fault() -> None:
+    definition = parse_definition({"name": "n", "jobs": {"a": {"run": "noop"}}})
+    config: dict[str, object] = {}
+    for _ in range(400):
+        config = {"a": config}
+
+    with pytest.raises(Invalid) as refused:
+        definition.with_config({"a": config})
+
+    assert refused.value.fields.keys() == {"config.a"}
