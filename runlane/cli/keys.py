@@ -28,9 +28,7 @@ def create_key(
     platform: Annotated[
         bool, typer.Option("--platform", help="Of no workspace: maintenance, or what --scope says.")
     ] = False,
-    scope: Annotated[
-        list[str] | None, typer.Option("--scope", help="May be repeated; default: all.")
-    ] = None,
+    scope: Annotated[list[str] | None, typer.Option("--scope", help="May be repeated; default: all.")] = None,
     days: Annotated[int | None, typer.Option("--days", min=1, help="Days until it expires.")] = None,
     as_json: JsonFlag = False,
 ) -> None:

@@ -88,8 +88,12 @@ class _Known:
         if standing == self.standing:
             return
         self.standing = standing
-        for poll in self.polls:
+        was_open = [poll for poll in self.polls if poll.fault is None]
+        for poll in was_open:
             poll.judge(standing)
+        ended = [poll.fault for poll in was_open if poll.fault is not None]
+        if ended:
+            log.info("polls_ended", polls=len(ended), reason=ended[0].detail)
         self.wake()
 
     def wake(self) -> None:

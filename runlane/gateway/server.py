@@ -45,6 +45,10 @@ _SERVER: Final = (
     # An SDK pings idle connections every 30 s, with no call open as well.
     ("grpc.http2.min_recv_ping_interval_without_data_ms", 10_000),
     ("grpc.keepalive_permit_without_calls", 1),
+    # A host that is gone for good does not say so.
+    ("grpc.keepalive_time_ms", 30_000),
+    ("grpc.keepalive_timeout_ms", 10_000),
+    ("grpc.max_connection_idle_ms", 300_000),
     # Two processes on one port would each get half of the workers.
     ("grpc.so_reuseport", 0),
 )

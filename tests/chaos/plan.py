@@ -21,6 +21,7 @@ WEIGHTS: Final[Mapping[str, int]] = {
     "results": 4,
     "api": 4,
     "lanes": 3,
+    "gateway": 4,
     "temporal": 2,
     "postgres": 2,
     "valkey": 2,

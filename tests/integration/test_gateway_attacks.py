@@ -19,10 +19,11 @@ from temporalio.client import Client
 from runlane import names
 from runlane.db.acts import Act
 from runlane.db.keys import NewKey, Scope, create_key
-from runlane.db.pool import Pool
+from runlane.db.pool import Pool, open_pool
 from runlane.db.revoking import revoke_worker
-from runlane.gateway import rates
-from runlane.gateway.roster import MOST_POLLS
+from runlane.gateway import rates, roster
+from runlane.gateway.faults import Fault
+from runlane.gateway.roster import MOST_POLLS, Roster
 from runlane.gateway.server import MOST_MESSAGE_BYTES
 from runlane.settings import Settings
 from tests.integration.gateway_host import SERVICE, RawHost, present_host, raw_host, refused
@@ -325,6 +326,24 @@ class TestPresence:
             async with open_stream(world, host.host), core_of(world.settings):
                 await world.start_run(1)
                 assert (await held).task_token
+
+    async def test_rows_that_cannot_be_read_are_taken_to_be_as_they_were(
+        self, world: World, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        pool = await open_pool(world.settings.database_system_url, size=1)
+        known = Roster(pool, world.settings.key_pepper.get_secret_value().encode())
+        async with raw_host(world) as host, raw_host(world) as newcomer:
+            before = await known.find(host.token, UUID(host.incarnation))
+            await pool.close()
+            monkeypatch.setattr(roster, "_FRESH_S", 0.0)
+
+            assert await known.find(host.token, UUID(host.incarnation)) == before
+            with pytest.raises(Fault) as unknown:
+                await known.find(newcomer.token, UUID(newcomer.incarnation))
+            assert unknown.value.code is StatusCode.UNAVAILABLE
+            monkeypatch.setattr(roster, "_STALE_S", 0.0)
+            with pytest.raises(Fault):
+                await known.find(host.token, UUID(host.incarnation))
 
 
 async def is_polled(host: RawHost) -> bool:

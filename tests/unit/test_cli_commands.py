@@ -38,8 +38,8 @@ def _run(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
 @pytest.mark.parametrize(
     "command",
     [
-        "up", "down", "doctor", "demo", "migrate", "api", "lanes", "docs",
-        "worker core", "worker results", "worker scan", "worker list",
+        "up", "down", "doctor", "demo", "migrate", "api", "gateway", "lanes", "docs",
+        "worker core", "worker results", "worker scan", "worker list", "worker revoke",
         "run start", "run watch", "run show", "run list", "run cancel", "run resume",
         "run pause", "run priority", "run rerun", "step cancel", "step priority",
         "job cancel", "job priority", "job rerun", "operation list", "operation show", "operation abort",
