@@ -27,7 +27,7 @@ from runlane.db.pool import Connection, Pool
 from runlane.db.settle import Ending
 from runlane.db.sweeps import events, failed_merges, pruning, runs, silent_workers, staged
 from runlane.errors import RunlaneError, Unavailable
-from runlane.storage import Storage, workspace_of_key
+from runlane.storage import Storage, older, workspace_of_key
 from runlane.sweeps import Part, Report, Retention
 
 log = structlog.get_logger(__name__)
@@ -229,14 +229,9 @@ class SweepActivities:
         objects = await self._storage.page(cursor, PAGE)
         async with self._pool.acquire() as conn, conn.transaction():
             bound = await staged.days_ago(conn, self._keep.results_days)
-            of = {each.key: workspace_of_key(each.key) for each in objects}
-            old = [
-                each.key
-                for each in objects
-                if of[each.key] is not None and each.last_modified is not None and each.last_modified < bound
-            ]
-            orphans = await staged.unreferred(conn, old)
-            await staged.announce(conn, {key: owner for key in orphans if (owner := of[key]) is not None})
+            of = {key: owner for key in older(objects, bound) if (owner := workspace_of_key(key))}
+            orphans = await staged.unreferred(conn, list(of))
+            await staged.announce(conn, {key: of[key] for key in orphans})
         await self._storage.discard(orphans)
         report = Report(len(objects), len(orphans))
         return _answer(report, objects[-1].key if len(objects) == PAGE else "")
@@ -246,8 +241,7 @@ class SweepActivities:
         objects = await self._pictures.page(cursor, PAGE)
         async with self._pool.acquire() as conn:
             bound = await staged.days_ago(conn, self._keep.results_days)
-            old = [each.key for each in objects if each.last_modified and each.last_modified < bound]
-            orphans = await staged.unreferred(conn, old)
+            orphans = await staged.unreferred(conn, older(objects, bound))
         await self._pictures.discard(orphans)
         return _answer(Report(len(objects), len(orphans)), objects[-1].key if len(objects) == PAGE else "")
 

@@ -9,6 +9,7 @@ import hashlib
 import io
 import re
 import secrets
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import islice
@@ -80,6 +81,11 @@ def is_object_key(key: str, workspace_id: UUID, dispatch_id: UUID) -> bool:
     """Whether `object_key` may have made this key for this dispatch."""
     folder, _, name = key.rpartition("/")
     return folder == f"{workspace_id}/{dispatch_id}" and _OBJECT_NAME.fullmatch(name) is not None
+
+
+def older(objects: Sequence[StoredObject], bound: datetime) -> list[str]:
+    """Keys of the objects that are older than `bound`; one whose age cannot be told is not among them."""
+    return [each.key for each in objects if each.last_modified is not None and each.last_modified < bound]
 
 
 def workspace_of_key(key: str) -> UUID | None:

@@ -17,16 +17,19 @@ from activities.sweeps import SweepActivities
 from runlane import names
 from runlane.cli.errors import ExitCode
 from runlane.db.pool import Pool
+from runlane.db.sweeps.pruning import rules
 from runlane.settings import Settings
 from runlane.stack.doctor_sweeps import check_sweeps
 from runlane.stack.findings import Level
-from runlane.sweeps import SWEEPS
+from runlane.sweeps import SWEEPS, Retention
 from runlane.worker import RUNNER, keep_schedules
 from tests.integration.sweep_world import SweepWorld, sweep_world
 from workflows.sweep_schedules import ensure_schedules, read_schedule
 from workflows.sweeps import PartReport, SweepInput, SweepWorkflow
 
 pytestmark = pytest.mark.integration
+
+RULES = rules(Retention())
 
 
 @pytest_asyncio.fixture
@@ -100,7 +103,7 @@ async def test_sweep_begun_by_hand_says_what_it_did(sweeps: SweepWorld, settings
         _, listed = await command(settings, "list", "--json")
 
     assert (unknown, unmade, code) == (ExitCode.NOT_FOUND, ExitCode.NOT_FOUND, ExitCode.OK)
-    expected = {"part": "old_rows", **asdict(PartReport(1500, 1500, 0, turns=6))}
+    expected = {"part": "old_rows", **asdict(PartReport(1500, 1500, 0, turns=len(RULES) + 1))}
     assert json.loads(out) == {"name": "rows", "parts": [expected]}
     rows = {row["name"]: row for row in json.loads(listed)}
     assert rows.keys() == SWEEPS.keys()
@@ -124,4 +127,4 @@ async def test_part_that_cannot_be_done_keeps_no_other_from_its_turn_and_fails_t
     assert "no_such_part" in str(failure.value.cause)
     assert "old_rows" not in str(failure.value.cause)
     history = await handle.fetch_history()
-    assert sum(event.HasField("activity_task_completed_event_attributes") for event in history.events) == 5
+    assert sum(event.HasField("activity_task_completed_event_attributes") for event in history.events) == len(RULES)

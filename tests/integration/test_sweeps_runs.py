@@ -20,10 +20,12 @@ from runlane.jobs import RunVerb
 from runlane.settings import Settings
 from runlane.sweeps import Part, Report
 from tests.conftest import Database
+from tests.integration.api_world import open_api
 from tests.integration.dispatched_run import DispatchedRun, Shape, dispatched_run
 from tests.integration.run_world import Gate, RunWorld, graph
 from tests.integration.scan_host import Done, ScanHost, enrol
 from tests.integration.sweep_world import SweepWorld, sweep_world
+from tests.waiting import until
 
 pytestmark = pytest.mark.integration
 
@@ -123,6 +125,13 @@ async def test_silence_says_nothing_of_workers_while_no_api_was_there_to_hear_th
 
     assert report == Report()
     assert await world.value("SELECT status FROM workers") == "online"
+
+
+async def test_replica_of_the_api_says_that_it_hears_workers(
+    sweeps: SweepWorld, settings: Settings
+) -> None:
+    async with open_api(settings, sweeps.pool):
+        await until(lambda: sweeps.pool.fetchval("SELECT seen_at >= steady_since FROM api_replicas"))
 
 
 async def test_open_run_whose_workflow_was_terminated_is_started_again(
