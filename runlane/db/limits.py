@@ -160,7 +160,7 @@ async def room_to_dispatch(conn: Connection, asker: Asker) -> Room:
         return room
     called = [row["workflow_id"] for row in ahead[: room.jobs]]
     await conn.execute(_CALL, ids, called)
-    await nudges.nudge(conn, called)
+    await nudges.nudge_unheld(conn, called)
     is_outranked = any(row["priority"] < asker.priority for row in ahead)
     left = 0 if is_outranked else max(0, room.jobs - len(ahead))
     return replace(room, jobs=left, reached=room.reached or f"{len(ahead)} runs come first under a limit")

@@ -46,6 +46,8 @@ WITH held AS (
 SELECT count(*), pg_notify('{names.COMMANDS_CHANNEL}', '') FROM written
 """
 
+_NUDGE_UNHELD = _NUDGE.replace("FOR NO KEY UPDATE", "FOR NO KEY UPDATE SKIP LOCKED")
+
 _OF_WORKER = f"""
 SELECT DISTINCT d.workflow_id
 FROM jobs j
@@ -66,8 +68,19 @@ async def nudge(conn: Connection, workflow_ids: Sequence[str]) -> int:
     In the transaction of what they are to see. Locks the rows of runs, then of shards, each by their ids; a
     workflow that is about to look waits until the transaction ends.
     """
-    run_ids = [UUID(parts[1]) for parts in (name.split("/") for name in workflow_ids) if len(parts) == 2]
-    return int(await conn.fetchval(_NUDGE, list(workflow_ids), run_ids))
+    return int(await conn.fetchval(_NUDGE, list(workflow_ids), _runs_among(workflow_ids)))
+
+
+async def nudge_unheld(conn: Connection, workflow_ids: Sequence[str]) -> int:
+    """As `nudge`, from a transaction that has locked jobs: who holds a run's row may wait for those.
+
+    A workflow whose row is held is left out. Whoever holds it acts on the run, and nudges.
+    """
+    return int(await conn.fetchval(_NUDGE_UNHELD, list(workflow_ids), _runs_among(workflow_ids)))
+
+
+def _runs_among(workflow_ids: Sequence[str]) -> list[UUID]:
+    return [UUID(parts[1]) for parts in (name.split("/") for name in workflow_ids) if len(parts) == 2]
 
 
 async def nudge_for_worker(conn: Connection, worker_id: UUID) -> int:

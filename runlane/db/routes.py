@@ -124,7 +124,7 @@ async def take_back(conn: Connection, owned: Owned, routes: Routes, queues: Coll
         return
     taken = await conn.execute(_TAKE_BACK, owned.run_id, owned.step_id, owned.workflow_id, sorted(dead))
     if taken != "UPDATE 0":
-        await nudges.nudge(conn, [owned.workflow_id])
+        await nudges.nudge_unheld(conn, [owned.workflow_id])
 
 
 async def dead_classes(conn: Connection, run_id: UUID, step_id: str, routes: Routes) -> list[str]:

@@ -1,5 +1,6 @@
 """Batches on a queue that nobody polls any more are dispatched where somebody does."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from uuid import UUID
 
@@ -8,6 +9,8 @@ import pytest_asyncio
 from temporalio.client import Client
 
 from runlane import names
+from runlane.db.acts import Act
+from runlane.db.cancel import cancel_run
 from runlane.db.pool import Pool
 from runlane.db.presence import disconnect_if_gone, open_stream
 from runlane.settings import Settings
@@ -23,6 +26,7 @@ pytestmark = pytest.mark.integration
 
 SHARED = names.shared_scan_queue("probe")
 DONE = "SELECT bool_and(status = 'completed') FROM jobs"
+HOLD = "SELECT id FROM job_histories WHERE id = $1 FOR NO KEY UPDATE"
 ALLOW = "UPDATE workspaces SET allow_shared = true WHERE id = $1"
 
 
@@ -162,3 +166,23 @@ async def test_jobs_of_a_network_that_nobody_serves_do_not_stand_before_others(
     assert await pool.fetchval("SELECT blocked_reason FROM job_histories") == (
         "no live worker for the tool set probe in the network lab"
     )
+
+
+async def test_re_route_waits_for_no_cancel_that_waits_for_its_jobs(
+    pool: Pool, workspace_id: UUID, settings: Settings
+) -> None:
+    await pool.execute(ALLOW, workspace_id)
+    own = await enrol(pool, workspace_id)
+    await enrol(pool, workspace_id, is_shared=True)
+    run = await dispatched_run(pool, workspace_id, Shape(batches=2))
+    world = LostJobs(pool, Storage(StorageConfig(**settings.bucket)), workspace_id, run.run_id)
+    await pool.execute("UPDATE workers SET status = 'offline' WHERE id = $1", own.worker_id)
+
+    async with pool.acquire() as conn, conn.transaction():
+        await conn.fetch(HOLD, run.run_id)  # where a cancel is before it locks the jobs
+        async with asyncio.timeout(10):
+            moved = (await world.ask()).dispatches
+        cancelled = await cancel_run(conn, workspace_id, run.run_id, Act())
+
+    assert [each.task_queue for each in moved] == [SHARED, SHARED]
+    assert cancelled.jobs == 2
