@@ -107,7 +107,6 @@ CREATE TABLE operations (
   created_by text,
   actor jsonb,
   as_of timestamptz NOT NULL DEFAULT clock_timestamp(),
-  cursor uuid,
   matched integer NOT NULL DEFAULT 0,
   changed integer NOT NULL DEFAULT 0,
   is_aborted boolean NOT NULL DEFAULT false,
@@ -115,7 +114,7 @@ CREATE TABLE operations (
   finished_at timestamptz,
   UNIQUE (workspace_id, id)
 );
-COMMENT ON TABLE operations IS 'one act of a person on many jobs, done in chunks; each moves the cursor in its own transaction';
+COMMENT ON TABLE operations IS 'one act of a person on many jobs, done in chunks; each counts in its own transaction';
 COMMENT ON COLUMN operations.as_of IS 'jobs written later are not touched';
 CREATE INDEX operations_open ON operations (moved_at) WHERE finished_at IS NULL;
 

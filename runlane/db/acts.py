@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from uuid import UUID
 
+from runlane import names
 from runlane.events import EVENT_CATALOG, Actor, Envelope, envelope, scrub_text
 from runlane.events.payloads import OperatorActed
 
@@ -42,6 +43,20 @@ class Act:
     def clean_reason(self) -> str | None:
         """The reason with what looks like a credential masked: it is stored and published."""
         return scrub_text(self.reason) if self.reason else None
+
+
+@dataclass(frozen=True, slots=True)
+class StepOfRun:
+    """A step that somebody acts on."""
+
+    workspace_id: UUID
+    run_id: UUID
+    step_id: str
+
+    @property
+    def subject(self) -> str:
+        """CloudEvents subject of the step."""
+        return names.step_subject(self.run_id, self.step_id)
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ import orjson
 
 from runlane import names
 from runlane.db import nudges, outbox, shards
-from runlane.db.acts import Act, Action, Deed, acted
+from runlane.db.acts import Act, Action, Deed, StepOfRun, acted
 from runlane.db.guards import FAILED, IN_PROGRESS, is_rerun, job_may, run_may, step_may
 from runlane.db.pool import Connection, Record
 from runlane.errors import Conflict, NotFound
@@ -124,9 +124,7 @@ async def cancel_run(conn: Connection, workspace_id: UUID, run_id: UUID, act: Ac
     return CancelResult(run_id, len(rows))
 
 
-async def cancel_step(
-    conn: Connection, workspace_id: UUID, run_id: UUID, step_id: str, act: Act = NOBODY
-) -> CancelResult:
+async def cancel_step(conn: Connection, step: StepOfRun, act: Act = NOBODY) -> CancelResult:
     """Cancels a step and every job in it that has not ended, in one transaction of the caller.
 
     Steps that need it are skipped by the run's workflow, other branches go on. Idempotent.
@@ -135,32 +133,25 @@ async def cancel_step(
         NotFound: `run.not_found`, `step.not_found`.
         Conflict: `run.closed`, `step.closed`: it ended before.
     """
-    run = await _lock_run(conn, workspace_id, run_id)
-    step = await conn.fetchrow(_STEP, run_id, step_id)
-    if step is None:
+    run = await _lock_run(conn, step.workspace_id, step.run_id)
+    found = await conn.fetchrow(_STEP, step.run_id, step.step_id)
+    if found is None:
         raise NotFound("the run has no such step", code="step.not_found")
-    if step["status"] == STEPS.target_of(StepVerb.CANCEL):
-        return CancelResult(run_id, 0)
+    if found["status"] == STEPS.target_of(StepVerb.CANCEL):
+        return CancelResult(step.run_id, 0)
     _require_open(run)
-    if step["status"] not in STEPS.sources_of(StepVerb.CANCEL):
-        raise Conflict(f"the step is {step['status']} already", code="step.closed")
-    await nudges.nudge_runs(conn, [run_id])
-    rows = await conn.fetch(_JOBS_OF_STEP, act.clean_reason, CAUSE_STEP, run_id, step_id)
-    counts = await conn.fetchrow(_CLOSE_STEP, run_id, step_id)
+    if found["status"] not in STEPS.sources_of(StepVerb.CANCEL):
+        raise Conflict(f"the step is {found['status']} already", code="step.closed")
+    await nudges.nudge_runs(conn, [step.run_id])
+    rows = await conn.fetch(_JOBS_OF_STEP, act.clean_reason, CAUSE_STEP, step.run_id, step.step_id)
+    counts = await conn.fetchrow(_CLOSE_STEP, step.run_id, step.step_id)
     await _end_attempts(conn, rows, act, CAUSE_STEP)
-    subject = names.step_subject(run_id, step_id)
-    deed = Deed(Action.STEP_CANCEL, workspace_id, subject, run_id=run_id, step_id=step_id, jobs=len(rows))
-    payload = StepPayload(run_id=run_id, step_id=step_id, tool_id=step["tool_id"], **dict(counts or {}))
-    cancelled = envelope(
-        EVENT_CATALOG.workflow.step.cancelled,
-        payload,
-        workspace_id=workspace_id,
-        subject=subject,
-        actor=act.actor,
+    payload = StepPayload(
+        run_id=step.run_id, step_id=step.step_id, tool_id=found["tool_id"], **dict(counts or {})
     )
-    await outbox.insert(conn, [cancelled, acted(act, deed)])
+    await outbox.insert(conn, _step_events(step, payload, act, len(rows)))
     await _notify_workers(conn, rows)
-    return CancelResult(run_id, len(rows))
+    return CancelResult(step.run_id, len(rows))
 
 
 async def cancel_job(conn: Connection, workspace_id: UUID, job_id: UUID, act: Act = NOBODY) -> bool:
@@ -193,7 +184,7 @@ async def cancel_job(conn: Connection, workspace_id: UUID, job_id: UUID, act: Ac
 
 
 async def cancel_jobs(
-    conn: Connection, workspace_id: UUID, job_ids: Sequence[UUID], act: Act, cause: str | None = None
+    conn: Connection, workspace_id: UUID, job_ids: Sequence[UUID], act: Act, *, cause: str | None = None
 ) -> int:
     """Cancels those of these jobs that have not ended, set-based, and tells their workers; answers how many.
 
@@ -218,7 +209,8 @@ def _require_open(run: Record) -> None:
 
 
 async def _end_attempts(conn: Connection, rows: Sequence[Record], act: Act, cause: str | None) -> None:
-    await conn.execute(_ATTEMPTS, [row["id"] for row in rows])
+    if running := [row["id"] for row in rows if row["worker_id"]]:
+        await conn.execute(_ATTEMPTS, running)
     for start in range(0, len(rows), outbox.INSERT_CHUNK):  # other requests have their turn in between
         await outbox.insert(conn, _job_events(rows[start : start + outbox.INSERT_CHUNK], act, cause))
 
@@ -268,3 +260,22 @@ def _run_event(run: Record, workspace_id: UUID, act: Act) -> Envelope:
         subject=names.run_subject(run["id"]),
         actor=act.actor,
     )
+
+
+def _step_events(step: StepOfRun, payload: StepPayload, act: Act, jobs: int) -> list[Envelope]:
+    cancelled = envelope(
+        EVENT_CATALOG.workflow.step.cancelled,
+        payload,
+        workspace_id=step.workspace_id,
+        subject=step.subject,
+        actor=act.actor,
+    )
+    deed = Deed(
+        Action.STEP_CANCEL,
+        step.workspace_id,
+        step.subject,
+        run_id=step.run_id,
+        step_id=step.step_id,
+        jobs=jobs,
+    )
+    return [cancelled, acted(act, deed)]

@@ -1,8 +1,9 @@
 """Operations: one act of a person on all jobs that fit a filter, as a row with its progress.
 
 What fits is frozen by `as_of`: a job written later is not touched. The work is done chunk by chunk, each in a
-transaction of its own that also moves the cursor, so whoever dies in the middle leaves the rest to the next,
-and no row is touched twice. Several may carry operations on: each takes one that nobody holds.
+transaction of its own. A job that was touched does not fit any more: no row is touched twice, nothing but the
+counts has to be remembered, and whoever dies in the middle leaves the rest to the next. Several may carry
+operations on: each takes one that nobody holds.
 """
 
 from dataclasses import asdict, dataclass
@@ -56,25 +57,25 @@ _NEXT: Final = """
 SELECT * FROM operations WHERE finished_at IS NULL ORDER BY moved_at LIMIT 1 FOR UPDATE SKIP LOCKED
 """
 
-# Live jobs are in open runs only. Materialized: ordered by its id alone the list would be read from the
-# primary key, past every finished job of every workspace.
+# Live jobs are in open runs only. In no order: to sort what is left for every chunk costs more than all else.
 _MATCH: Final = """
-WITH live AS MATERIALIZED (
-  SELECT j.id, j.run_id
-  FROM job_histories h
-  JOIN jobs j ON j.run_id = h.id AND j.completed_at IS NULL
-  WHERE h.workspace_id = $1 AND h.closed_at IS NULL AND ($2::uuid IS NULL OR h.id = $2)
-    AND ($3::text IS NULL OR j.step_id = $3) AND ($4::text IS NULL OR j.tool_id = $4)
-    AND ($5::uuid IS NULL OR j.target_id = $5) AND ($6::text IS NULL OR j.status = $6)
-    AND j.created_at <= $7 AND ($8::uuid IS NULL OR j.id > $8)
-)
-SELECT id, run_id FROM live ORDER BY id LIMIT $9
+SELECT j.id, h.id AS run_id
+FROM job_histories h
+CROSS JOIN LATERAL (
+  SELECT id FROM jobs
+  WHERE run_id = h.id AND completed_at IS NULL
+    AND ($3::text IS NULL OR step_id = $3) AND ($4::text IS NULL OR tool_id = $4)
+    AND ($5::uuid IS NULL OR target_id = $5) AND ($6::text IS NULL OR status = $6) AND created_at <= $7
+  LIMIT $8
+) j
+WHERE h.workspace_id = $1 AND h.closed_at IS NULL AND ($2::uuid IS NULL OR h.id = $2)
+LIMIT $8
 """
 
 _MOVE: Final = """
 UPDATE operations
-SET cursor = coalesce($2, cursor), matched = matched + $3, changed = changed + $4,
-  moved_at = clock_timestamp(), finished_at = CASE WHEN $5 THEN clock_timestamp() END
+SET matched = matched + $2, changed = changed + $3, moved_at = clock_timestamp(),
+  finished_at = CASE WHEN $4 THEN clock_timestamp() END
 WHERE id = $1
 RETURNING *
 """
@@ -122,7 +123,7 @@ async def begin_cancel(conn: Connection, workspace_id: UUID, which: Which, act: 
 async def advance(conn: Connection) -> bool:
     """Does one chunk of the operation that has waited longest, in one transaction of the caller.
 
-    False: there is none that nobody else holds. Harmless to repeat: the cursor is in the same transaction.
+    False: there is none that nobody else holds. Harmless to repeat: what was touched does not fit any more.
     """
     row = await conn.fetchrow(_NEXT)
     if row is None:
@@ -181,7 +182,6 @@ async def _advance(conn: Connection, row: Record) -> Record:
         which.get("target_id"),
         which.get("status"),
         row["as_of"],
-        row["cursor"],
         CHUNK,
     )
     changed = 0
@@ -189,10 +189,9 @@ async def _advance(conn: Connection, row: Record) -> Record:
         await nudges.nudge_runs(conn, sorted({job["run_id"] for job in found}))
         actor = Actor(**row["actor"]) if row["actor"] else None
         act = Act(actor, row["created_by"], row["reason"])
-        changed = await cancel_jobs(conn, row["workspace_id"], [job["id"] for job in found], act, CAUSE)
-    cursor = found[-1]["id"] if found else None
+        changed = await cancel_jobs(conn, row["workspace_id"], [job["id"] for job in found], act, cause=CAUSE)
     is_done = len(found) < CHUNK
-    moved = await conn.fetchrow(_MOVE, row["id"], cursor, len(found), changed, is_done)
+    moved = await conn.fetchrow(_MOVE, row["id"], len(found), changed, is_done)
     return moved if moved is not None else row
 
 

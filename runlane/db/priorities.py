@@ -10,7 +10,7 @@ from uuid import UUID
 
 from runlane import names
 from runlane.db import nudges, outbox
-from runlane.db.acts import Act, Action, Deed, acted
+from runlane.db.acts import Act, Action, Deed, StepOfRun, acted
 from runlane.db.guards import LIVE_JOB, PENDING, job_may
 from runlane.db.pool import Connection, Record
 from runlane.errors import Conflict, NotFound
@@ -97,17 +97,15 @@ async def prioritise_run(
     return done
 
 
-async def prioritise_step(
-    conn: Connection, step: tuple[UUID, UUID, str], priority: Priority, act: Act
-) -> Prioritised:
-    """Gives a step (workspace, run, step id) and its jobs that have not ended, or are to come, a priority.
+async def prioritise_step(conn: Connection, step: StepOfRun, priority: Priority, act: Act) -> Prioritised:
+    """Gives a step and its jobs that have not ended, or are to come, a priority. Repeatable.
 
     Raises:
         NotFound: `run.not_found`, `step.not_found`.
         Conflict: `run.closed`, `step.closed`.
     """
-    workspace_id, run_id, step_id = step
-    await _lock_open_run(conn, workspace_id, run_id)
+    run_id, step_id = step.run_id, step.step_id
+    await _lock_open_run(conn, step.workspace_id, run_id)
     status = await conn.fetchval(_STEP, run_id, step_id)
     if status is None:
         raise NotFound("the run has no such step", code="step.not_found")
@@ -118,8 +116,8 @@ async def prioritise_step(
     if is_new or done.jobs:
         deed = Deed(
             Action.STEP_PRIORITY,
-            workspace_id,
-            names.step_subject(run_id, step_id),
+            step.workspace_id,
+            step.subject,
             ordinal=await _moment(conn),
             run_id=run_id,
             step_id=step_id,

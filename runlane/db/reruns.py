@@ -28,15 +28,6 @@ CAUSE: Final = "rerun"
 
 
 @dataclass(frozen=True, slots=True)
-class StepOfRun:
-    """A step by its run."""
-
-    workspace_id: UUID
-    run_id: UUID
-    step_id: str
-
-
-@dataclass(frozen=True, slots=True)
 class Rerun:
     """What does it once more: the run, the job if one was asked for, and the new run if one was made."""
 

@@ -379,7 +379,6 @@ operations = Table(
     _text("created_by", null=True),
     _json("actor", null=True),
     _time("as_of"),
-    _ref("cursor"),
     _integer("matched"),
     _integer("changed"),
     _flag("is_aborted"),

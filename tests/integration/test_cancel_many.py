@@ -241,7 +241,7 @@ async def test_matching_does_not_read_finished_jobs(pool: Pool, workspace_id: UU
     )
     await pool.execute("VACUUM ANALYZE jobs")
 
-    found = await plan(pool, operations._MATCH, workspace_id, *[None] * 5, datetime.now(UTC), None, 1000)
+    found = await plan(pool, operations._MATCH, workspace_id, *[None] * 5, datetime.now(UTC), 1000)
 
     assert "jobs_live" in found
     assert "Seq Scan on jobs" not in found

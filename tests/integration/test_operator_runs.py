@@ -11,7 +11,7 @@ from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client
 
 from runlane.db import pauses, priorities
-from runlane.db.acts import Act
+from runlane.db.acts import Act, StepOfRun
 from runlane.db.cancel import cancel_job, cancel_step
 from runlane.db.claims import ClaimedJob
 from runlane.db.dispatch import PAUSED, PAUSED_LOOK_S
@@ -56,7 +56,7 @@ async def test_last_waiting_job_of_a_run_is_cancelled_and_the_run_closes_without
     rows = await world.pool.fetch("SELECT id, step_id FROM jobs ORDER BY step_id")
     async with world.pool.acquire() as conn, conn.transaction():
         assert await cancel_job(conn, world.workspace_id, rows[0]["id"], ACT)
-        await cancel_step(conn, world.workspace_id, run_id, "side", ACT)
+        await cancel_step(conn, StepOfRun(world.workspace_id, run_id, "side"), ACT)
     await world.relay()
 
     assert await world.end_of(run_id) == "failed"
@@ -72,7 +72,7 @@ async def test_dependents_of_a_cancelled_step_are_skipped_and_other_branches_go_
         run_id = await world.start(graph(a=[], b=["a"], side=[]), count=2)
         await gate.entered()
         async with world.pool.acquire() as conn, conn.transaction():
-            done = await cancel_step(conn, world.workspace_id, run_id, "a", ACT)
+            done = await cancel_step(conn, StepOfRun(world.workspace_id, run_id, "a"), ACT)
         await world.relay()
         await world.until("SELECT status = 'skipped' FROM run_steps WHERE step_id = 'b'")
         gate.open()
