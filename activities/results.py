@@ -20,7 +20,7 @@ from activities.failures import translated
 from activities.heartbeats import beating
 from activities.pictures import put_pictures, unwanted
 from activities.verdicts import events_of
-from runlane.db import inventory, losses, outbox, settle
+from runlane.db import inventory, limits, losses, outbox, settle
 from runlane.db.inventory import Merged, MergeJob
 from runlane.db.pool import Connection, Pool
 from runlane.db.settle import Attempt, Decision, Ending
@@ -106,6 +106,8 @@ class ResultActivities:
                 closed = [i for i in ended if i not in again | late]
                 if closed:
                     late |= await settle.close(conn, closed, is_lost=is_lost)
+            if not decisions:  # they were cancelled, and what they held under limits is free
+                await limits.call_first(conn)
             keys = await settle.discard_results(conn, [body.result_id for body in bodies], list(endings))
         await _discard(self._storage, keys)
         await _discard(self._pictures, unwanted(pictures, decisions))

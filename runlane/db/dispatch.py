@@ -152,7 +152,7 @@ async def next_batches(conn: Connection, call: NextBatches) -> Batches:
             taken = await taker.take(wanted)
             dispatches += await _write(conn, call, step_id, step["tool_id"], taken.groups)
             work = await taker.rest(taken, wanted)
-            why = [*await taker.missing(), *(taken.waits_for if not taken.groups else ())]
+            why = [*await taker.missing(), *(() if taken.groups or step["queues"] else taken.waits_for)]
         steps.append(work)
         blocked.update(why if work.is_live else ())
     reason = "; ".join(sorted(blocked)) or None

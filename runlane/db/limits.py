@@ -106,13 +106,21 @@ WHERE l.id = ANY($1::uuid[]) AND {covers("j.workspace_id", "j.toolset")}
 GROUP BY l.id
 """
 
-_AHEAD = f"""
+_FORGET = f"""
+DELETE FROM limit_waiters
+WHERE limit_id = ANY($1::uuid[]) AND nudged_at < clock_timestamp() - make_interval(secs => {_CALL_S})
+"""
+
+_FIRST = """
+SELECT DISTINCT ON (limit_id) workflow_id FROM limit_waiters ORDER BY limit_id, priority, since
+"""
+
+_AHEAD = """
 SELECT o.workflow_id, min(o.priority) AS priority
 FROM limit_waiters o
 LEFT JOIN limit_waiters mine ON mine.limit_id = o.limit_id AND mine.workflow_id = $2
 WHERE o.limit_id = ANY($1::uuid[]) AND o.workflow_id <> $2
   AND (o.priority, o.since) < ($3, coalesce(mine.since, 'infinity'))
-  AND (o.nudged_at IS NULL OR o.nudged_at > clock_timestamp() - make_interval(secs => {_CALL_S}))
 GROUP BY o.workflow_id
 ORDER BY min(o.priority), min(o.since)
 """
@@ -155,6 +163,7 @@ async def room_to_dispatch(conn: Connection, asker: Asker) -> Room:
     ids = [row["id"] for row in locked]
     asking = await conn.fetch(_ASKING, ids)
     room = _least(locked, await _used(conn, locked), {row["id"]: row["jobs"] for row in asking})
+    await conn.execute(_FORGET, ids)
     ahead = await conn.fetch(_AHEAD, ids, asker.workflow_id, asker.priority)
     if not ahead or not room.jobs:
         return room
@@ -164,6 +173,12 @@ async def room_to_dispatch(conn: Connection, asker: Asker) -> Room:
     is_outranked = any(row["priority"] < asker.priority for row in ahead)
     left = 0 if is_outranked else max(0, room.jobs - len(ahead))
     return replace(room, jobs=left, reached=room.reached or f"{len(ahead)} runs come first under a limit")
+
+
+async def call_first(conn: Connection) -> int:
+    """Calls whoever is first in each line: jobs have ended of a run that will not ask for room again."""
+    rows = await conn.fetch(_FIRST)
+    return await nudges.nudge_unheld(conn, [row["workflow_id"] for row in rows]) if rows else 0
 
 
 async def wait_in_line(conn: Connection, asker: Asker, room: Room) -> None:

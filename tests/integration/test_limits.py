@@ -6,6 +6,8 @@ from uuid import UUID, uuid4
 
 import pytest
 
+from runlane.db.acts import Act
+from runlane.db.cancel import cancel_run
 from runlane.db.limits import uses_of
 from runlane.db.pool import Pool
 from runlane.db.settle import Ending
@@ -67,7 +69,6 @@ async def test_no_more_jobs_are_dispatched_than_a_cap_has_room_for_and_the_next_
     first = await out(pool)
     taken = [job for dispatch_id in first for job in await world.take(host, dispatch_id)]
     more = await world.ask()
-    text = await pool.fetchval("SELECT blocked_reason FROM job_histories")
     await host.stage(await host.delivery(first[0], []))
     await world.settle(first[:1], Ending.RELEASED)
     after = await world.next()
@@ -76,7 +77,6 @@ async def test_no_more_jobs_are_dispatched_than_a_cap_has_room_for_and_the_next_
     assert more.dispatches == []
     assert more.steps[0].has_more is False
     assert more.steps[0].next_due_s is not None
-    assert "3 of 3 in progress" in text
     assert len(after) == 1
 
 
@@ -151,22 +151,42 @@ async def test_run_that_waits_under_a_limit_has_its_turn_before_the_one_that_hel
     await Limit(workspace_id, cap=1).set(pool)
     host = await enrol(pool, workspace_id)
     greedy = await begin(pool, workspace_id, settings, Shape(batches=5))
-    await pool.execute(
-        "DELETE FROM targets WHERE NOT EXISTS (SELECT FROM run_targets r WHERE r.target_id = id)"
-    )
     (held,) = await out(pool)
     await pool.execute("UPDATE targets SET value = 'x' || value")
     waiting = await begin(pool, workspace_id, settings, Shape(batches=5))
 
     none = await waiting.ask()
+    text = await pool.fetchval("SELECT blocked_reason FROM job_histories WHERE id = $1", waiting.run_id)
     await greedy.complete(host, held)
     yielded = await greedy.ask()
     called = await pool.fetchval("SELECT count(*) FROM commands WHERE kind = 'nudge'")
     taken = await waiting.ask()
 
     assert none.dispatches == yielded.dispatches == []
+    assert text == "1 of 1 in progress for the workspace"
     assert called == 1
     assert len(taken.dispatches) == 1
+
+
+async def test_run_that_waits_under_a_limit_is_called_when_the_one_that_held_the_room_is_cancelled(
+    pool: Pool, workspace_id: UUID, settings: Settings
+) -> None:
+    await Limit(workspace_id, cap=1).set(pool)
+    host = await enrol(pool, workspace_id)
+    greedy = await begin(pool, workspace_id, settings, Shape())
+    (held,) = await out(pool)
+    await greedy.take(host, held)
+    await pool.execute("UPDATE targets SET value = 'x' || value")
+    waiting = await begin(pool, workspace_id, settings, Shape())
+    await waiting.ask()
+
+    async with pool.acquire() as conn, conn.transaction():
+        await cancel_run(conn, workspace_id, greedy.run_id, Act())
+    await greedy.settle([held], Ending.CANCELLED)
+
+    called = "SELECT nudged_at IS NOT NULL FROM job_histories WHERE id = $1"
+    assert await pool.fetchval(called, waiting.run_id)
+    assert len((await waiting.ask()).dispatches) == 1
 
 
 async def test_use_of_limits_is_told_in_the_words_of_why(
