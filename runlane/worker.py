@@ -22,7 +22,7 @@ from runlane.failures import DATA_CONVERTER
 from runlane.settings import Settings
 from runlane.storage import Storage, StorageConfig
 from workflows.registration import WORKFLOWS
-from workflows.sweep_schedules import ensure_schedules
+from workflows.sweep_schedules import ensure_schedules, make_missing
 
 log = structlog.get_logger(__name__)
 ConnectedT = TypeVar("ConnectedT")
@@ -30,6 +30,7 @@ ConnectedT = TypeVar("ConnectedT")
 CORE_SLOTS = 32
 RESULT_SLOTS = 8
 SWEEP_SLOTS = 4
+SCHEDULES_LOOK_S = 300.0
 POOL_SIZE = 8
 GRACE = timedelta(seconds=10)
 FIRST_PAUSE = timedelta(milliseconds=100)
@@ -87,10 +88,16 @@ async def run_core(settings: Settings, stop: asyncio.Event) -> None:
 
 
 async def keep_schedules(settings: Settings) -> None:
-    """Makes the schedules of the sweeps, or brings them up to date, as soon as Temporal lets it."""
+    """Brings the schedules of the sweeps up to date, then makes again those that get lost; for ever.
+
+    A Temporal that lost its data has no schedules, and the sweeps are what starts lost workflows again.
+    """
     client = await connect_temporal(settings)
     await _until_there("temporal", lambda: ensure_schedules(client))
     log.info("sweeps_scheduled")
+    while True:
+        await asyncio.sleep(SCHEDULES_LOOK_S)
+        await _until_there("temporal", lambda: make_missing(client))
 
 
 async def run_results(settings: Settings, stop: asyncio.Event) -> None:

@@ -1,6 +1,7 @@
 """The schedules of the sweeps: made when they are missing, brought up to date when they are there."""
 
 import asyncio
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Final
@@ -56,6 +57,17 @@ async def ensure_schedules(client: Client) -> None:
     """
     for sweep in SWEEPS.values():
         await _ensure(client, sweep)
+
+
+async def make_missing(client: Client) -> None:
+    """Makes the schedules that are missing, and leaves the others as they are.
+
+    Raises:
+        temporalio.service.RPCError: Temporal does not answer or refuses.
+    """
+    for sweep in SWEEPS.values():
+        with suppress(ScheduleAlreadyRunningError):
+            await client.create_schedule(names.sweep_schedule_id(sweep.name), schedule_of(sweep))
 
 
 async def read_schedule(client: Client, sweep: Sweep) -> SweepState:

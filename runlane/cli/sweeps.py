@@ -107,7 +107,10 @@ async def _run(name: str) -> list[dict[str, object]]:
 
 
 def _parts(result: "SweepResult") -> list[dict[str, object]]:
-    return [{"part": part, **asdict(report)} for part, report in result.parts.items()]
+    from runlane.sweeps import Part
+
+    order = list(Part)  # the name of a part says nothing of its place, and an answer has them by name
+    return [{"part": part, **asdict(result.parts[part])} for part in order if part in result.parts]
 
 
 def _for_people(seconds: int) -> str:

@@ -24,7 +24,8 @@ from runlane.stack.findings import Level
 from runlane.sweeps import SWEEPS, Retention
 from runlane.worker import RUNNER, keep_schedules
 from tests.integration.sweep_world import SweepWorld, sweep_world
-from workflows.sweep_schedules import ensure_schedules, read_schedule
+from tests.waiting import until
+from workflows.sweep_schedules import ensure_schedules, make_missing, read_schedule
 from workflows.sweeps import PartReport, SweepInput, SweepWorkflow
 
 pytestmark = pytest.mark.integration
@@ -50,12 +51,31 @@ async def served(client: Client, activities: SweepActivities) -> AsyncIterator[N
         yield
 
 
+async def are_there(client: Client) -> bool:
+    return all([(await read_schedule(client, sweep)).is_there for sweep in SWEEPS.values()])
+
+
+async def test_schedule_that_temporal_has_lost_is_made_again_and_the_others_stay(sweeps: SweepWorld) -> None:
+    client = sweeps.temporal
+    await ensure_schedules(client)
+    await client.get_schedule_handle(names.sweep_schedule_id("jobs")).pause(note="maintenance")
+    await client.get_schedule_handle(names.sweep_schedule_id("stuck")).delete()
+
+    await make_missing(client)
+
+    assert (await read_schedule(client, SWEEPS["stuck"])).is_there
+    assert (await read_schedule(client, SWEEPS["jobs"])).is_paused
+
+
 async def test_schedules_are_made_once_by_all_replicas_and_keep_an_operators_pause(
     sweeps: SweepWorld, settings: Settings
 ) -> None:
     client = sweeps.temporal
     missing = await check_sweeps(settings)
-    await asyncio.gather(keep_schedules(settings), keep_schedules(settings))
+    replicas = [asyncio.create_task(keep_schedules(settings)) for _ in range(2)]
+    await until(lambda: are_there(client))
+    for replica in replicas:
+        replica.cancel()
     paused = client.get_schedule_handle(names.sweep_schedule_id("jobs"))
     await paused.pause(note="maintenance")
 
