@@ -241,6 +241,8 @@ class ControlHub:
                 await self._cancel_run(UUID(run))
             case {"kind": "cancel_jobs", "worker": str(worker), "jobs": list(jobs)}:
                 self._push(UUID(worker), {"cancel_jobs": jobs})
+            case {"kind": "tail", "worker": str(worker), "job": str(job), "attempt": attempt, "new": is_new}:
+                self._push(UUID(worker), {"tail": job, "attempt": attempt, "new": is_new})
             case {"kind": "drain", "worker": str(worker)}:
                 self._push(UUID(worker), {"drain": True})
             case {"kind": "revoked", "worker": str(worker)}:

@@ -10,6 +10,7 @@ from temporalio.client import Client
 
 from api.control import ControlHub
 from api.starter import Starter
+from api.tails import TailHub
 from runlane.db.engine import open_engine
 from runlane.db.keys import check_pepper
 from runlane.db.pool import Pool, open_pool
@@ -39,6 +40,7 @@ class Resources:
     control: ControlHub
     pepper: bytes
     tallies: Tallies
+    tails: TailHub
 
 
 @asynccontextmanager
@@ -63,6 +65,8 @@ async def open_resources(settings: Settings) -> AsyncIterator[Resources]:
         control = ControlHub(pool, grace_s=settings.worker_grace_s)
         await control.start()
         stack.push_async_callback(control.close)
+        tails = TailHub(pool)
+        stack.push_async_callback(tails.close)
         storage = Storage(StorageConfig(**settings.bucket))
         yield Resources(
             settings,
@@ -75,4 +79,5 @@ async def open_resources(settings: Settings) -> AsyncIterator[Resources]:
             control,
             pepper,
             Tallies(),
+            tails,
         )

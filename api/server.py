@@ -35,7 +35,7 @@ def serve(settings: Settings) -> None:
 
 
 class _Server(uvicorn.Server):
-    """Ends the control streams of workers first: they have no end of their own to wait for."""
+    """Ends the streams of workers and onlookers first: they have no end of their own to wait for."""
 
     def __init__(self, config: uvicorn.Config, app: FastAPI) -> None:
         super().__init__(config)
@@ -44,4 +44,5 @@ class _Server(uvicorn.Server):
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         resources: Resources = self._app.state.resources
         resources.control.begin_shutdown()
+        resources.tails.begin_shutdown()
         await super().shutdown(sockets)

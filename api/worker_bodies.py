@@ -6,10 +6,15 @@ from uuid import UUID
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
 
 from runlane.db import staging, workers
+from runlane.events import scrub_text
 from runlane.jobs import CLAIM_CAP, Outcome
 from runlane.storage import MAX_OBJECT_BYTES
 from runlane.tools import Category, Toolset
 from runlane.tools.clean import clean, clean_text
+
+MAX_TAIL_LINE = 2_000
+MAX_TAIL_LINES = 200
+"""Lines that a worker may send of one job at once."""
 
 Slots = Annotated[int, Field(ge=1, le=1000)]
 Attempt = Annotated[int, Field(ge=1, lt=2**31)]
@@ -114,6 +119,22 @@ class MemberBody(_Body):
             argv=[clean_text(text) for text in self.argv] if self.argv else None,
             tool_version=self.tool_version,
         )
+
+
+class TailBody(_Body):
+    """Lines that a running job has written; the first of them has this number."""
+
+    job_id: UUID
+    attempt: Attempt
+    first: int = Field(ge=0, lt=2**53)
+    lines: list[Annotated[str, StringConstraints(max_length=MAX_TAIL_LINE)]] = Field(
+        min_length=1, max_length=MAX_TAIL_LINES
+    )
+
+    @property
+    def shown(self) -> list[str]:
+        """The lines as anybody may see them."""
+        return [scrub_text(clean_text(line)) for line in self.lines]
 
 
 class ResultsBody(_Body):

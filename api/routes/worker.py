@@ -21,9 +21,9 @@ from pydantic import BaseModel, ValidationError
 from api.control import ControlHub, ControlStream
 from api.deps import resources_of
 from api.gate import caller_of, worker_of
-from api.worker_bodies import ClaimBody, HeartbeatBody, JoinBody, ResultsBody, UploadBody
+from api.worker_bodies import ClaimBody, HeartbeatBody, JoinBody, ResultsBody, TailBody, UploadBody
 from runlane import names
-from runlane.db import claims, staging, workers
+from runlane.db import claims, staging, tails, workers
 from runlane.db.keys import Principal, Scope
 from runlane.db.pool import Connection
 from runlane.db.workers import DispatchContext, Worker
@@ -230,6 +230,17 @@ def _object_ref(body: ResultsBody, dispatch: DispatchContext) -> staging.ObjectR
     if not is_object_key(body.object.key, dispatch.workspace_id, dispatch.dispatch_id):
         raise Invalid("the object does not belong to the dispatch", code="result.object")
     return staging.ObjectRef(body.object.key, body.object.size, bytes.fromhex(body.object.sha256))
+
+
+@router.post("/tails")
+async def tail(request: Request) -> Response:
+    """Passes lines of a running job on to whoever looks at it now; nothing of them is kept."""
+    worker = _worker(request)
+    body = await _read(request, TailBody)
+    async with resources_of(request).system_pool.acquire() as conn:
+        of = tails.OfAttempt(body.job_id, body.attempt, worker.worker_id, worker.require_incarnation())
+        await tails.publish(conn, of, body.first, body.shown)
+    return _json({})
 
 
 @router.post("/leave")

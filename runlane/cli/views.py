@@ -2,12 +2,13 @@
 
 import typer
 
-from runlane.cli import evidence, planning, progress, waits
+from runlane.cli import evidence, planning, progress, tail, waits
 
 
 def register(jobs: typer.Typer, runs: typer.Typer) -> None:
     """Adds the commands to their groups."""
     waits.register(jobs, runs)
     evidence.register(jobs)
+    tail.register(jobs)
     progress.register(runs)
     planning.register(runs)

@@ -14,7 +14,8 @@ async def run_job(job: ProbeJob, emit: Emit) -> Done:
     """Does nothing, as told by its options.
 
     `sleep_ms` waits first · `freeze_ms` blocks the whole process, ticks included · `stderr_bytes` writes that
-    much diagnostics · `records` emits that many records · `exit` ends the process with this code ·
+    much diagnostics · `records` emits that many records ·
+    `linger_ms` waits after them · `exit` ends the process with this code ·
     `fail_first` fails while the option `attempt` is not above it · `fatal` (text) ends fatally.
     """
     options = job.options
@@ -27,6 +28,8 @@ async def run_job(job: ProbeJob, emit: Emit) -> Done:
         sys.stderr.flush()
     for number in range(options.integer("records", 0, 0, 10_000_000)):
         await emit({"number": number})
+    if linger_ms := options.integer("linger_ms", 0, 0, 86_400_000):
+        await asyncio.sleep(linger_ms / 1_000)
     if code := options.integer("exit", 0, 0, 255):
         os._exit(code)
     if fatal := options.text("fatal"):

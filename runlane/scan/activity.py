@@ -25,6 +25,7 @@ from runlane.scan.each import EachBatch
 from runlane.scan.many import ManyBatch
 from runlane.scan.programs import ProgramHost
 from runlane.scan.spool import BatchIdentity, pack
+from runlane.scan.tails import Tails
 from runlane.scan.wire import Claimed, Member
 from runlane.tools import TOOLS, Tool
 from runlane.tools.adapters import ADAPTERS
@@ -51,6 +52,7 @@ class ScanHost:
     worker_id: str
     incarnation: str
     limits: ScanLimits = field(default_factory=ScanLimits)
+    tails: Tails = field(default_factory=Tails)
 
 
 class ScanActivities:
@@ -181,9 +183,12 @@ class BatchWork:
             return
         version = self._host.programs.versions.get(tool.name, tool.version)
         self._identity = replace(self._identity, tool_version=version)
+        in_hand = [(job.job_id, job.attempt) for job in claimed.jobs]
+        self._host.tails.open(in_hand)
         try:
             await self._jobs.run()
         finally:
+            self._host.tails.close(in_hand)
             if self._flush_timer is not None:
                 self._flush_timer.cancel()
         self._is_delivering = True
@@ -206,12 +211,14 @@ class BatchWork:
                 return ManyBatch(programs, spec, adapter, way, self._plan_flush)
 
     def _spec(self, tool: Tool, claimed: Claimed) -> BatchSpec:
+        tails, attempts = self._host.tails, {job.job_id: job.attempt for job in claimed.jobs}
         return BatchSpec(
             tool=tool,
             jobs=claimed.jobs,
             options=claimed.options,
             mark=f"{self._host.worker_id}/{self._batch.dispatch_id}",
             limits=self._host.limits,
+            hear=lambda job_id, line: tails.hear((job_id, attempts.get(job_id, 0)), line),
         )
 
     def _plan_flush(self) -> None:

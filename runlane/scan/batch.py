@@ -45,6 +45,8 @@ class BatchSpec:
     mark: str
     """Text by which processes of this batch are known."""
     limits: ScanLimits = field(default_factory=ScanLimits)
+    hear: Callable[[str, bytes], None] = lambda job_id, line: None
+    """Told of each line that a job has written."""
 
     @property
     def wall_s(self) -> float:
@@ -203,10 +205,12 @@ class StreamBatch:
         self._alive_at = now
         match read_line(line):
             case RecordLine() as record:
+                self._spec.hear(record.job_id, record.record)
                 if not self._ledger.record(record, now):
                     self._tell_child(record.job_id)
                     self._on_finished()
             case DoneLine() as done:
+                self._spec.hear(done.job_id, done.said)
                 self._ledger.done(done, now)
                 self._on_finished()
             case Garbled():

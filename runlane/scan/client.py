@@ -7,16 +7,12 @@ Unavailable that it may later. Every call is safe to repeat: claims carry a key,
 import asyncio
 import base64
 import hashlib
-import io
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import Final, Self, TypeVar
 
-import aiohttp
+import httpx2
 import orjson
-from yarl import URL
 
 from runlane import names
 from runlane.backoff import Backoff
@@ -36,14 +32,11 @@ from runlane.scan import wire
 AnswerT = TypeVar("AnswerT")
 
 _PREFIX: Final = "/v1/worker"
-_JSON: Final = {"Content-Type": "application/json"}
-_API_CONNECTIONS: Final = 16
-"""At once, the control stream's included."""
+_CONNECTIONS: Final = 16
+"""To the API at once, the control stream's included: the pool looks at each of them for every call."""
 
-_BUCKET_CONNECTIONS: Final = 100
-_CONNECT_S: Final = 5.0
-_CALL_S: Final = 15.0
-_UPLOAD_S: Final = 120.0
+_TIMEOUT: Final = httpx2.Timeout(15.0, connect=5.0)
+_UPLOAD_TIMEOUT: Final = httpx2.Timeout(120.0, connect=5.0)
 _STREAM_SILENCE_S: Final = 8.0
 """The API says something every 2 s; a stream silent for longer is broken."""
 
@@ -65,33 +58,29 @@ _REFUSALS: Final[Mapping[int, type[Refused]]] = {
 _TRY_AGAIN: Final = frozenset({408, 425, 429})
 
 
-@dataclass(frozen=True, slots=True)
-class _Answer:
-    status: int
-    body: bytes
-
-    @property
-    def is_success(self) -> bool:
-        return _is_success(self.status)
-
-
 class WorkerApi:
-    """One connection pool to the API and, for uploads, one to the bucket; open inside `async with`."""
-
-    _http: aiohttp.ClientSession
-    _bucket: aiohttp.ClientSession
+    """One connection pool to the API and, for uploads, one to the bucket."""
 
     def __init__(self, base_url: str) -> None:
-        self._root = base_url.rstrip("/") + _PREFIX
+        # Idle connections are dropped before the server does it, which would look like a lost call.
+        limits = httpx2.Limits(
+            max_connections=_CONNECTIONS, max_keepalive_connections=_CONNECTIONS, keepalive_expiry=4.0
+        )
+        self._http = httpx2.AsyncClient(
+            base_url=base_url,
+            timeout=_TIMEOUT,
+            trust_env=False,
+            limits=limits,
+            headers={"Accept-Encoding": "identity"},  # so what was read is what is held
+        )
+        self._bucket = httpx2.AsyncClient(timeout=_UPLOAD_TIMEOUT, trust_env=False)
 
     async def __aenter__(self) -> Self:
-        self._http = _session(_API_CONNECTIONS)
-        self._bucket = _session(_BUCKET_CONNECTIONS)
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        await self._http.close()
-        await self._bucket.close()
+        await self._http.aclose()
+        await self._bucket.aclose()
 
     async def join(self, request: wire.JoinRequest, credential: str) -> wire.Joined:
         """Joins with the enrolment key or the worker's own token; later calls are made as that worker."""
@@ -132,16 +121,19 @@ class WorkerApi:
         request = {"dispatch_id": dispatch_id, "size": len(body), "sha256": sha256}
         slot = wire.read_upload_slot(await self._post("/uploads", request))
         try:
-            async with asyncio.timeout(_UPLOAD_S):
-                # The signature is of the URL as it is: it must not be quoted anew.
-                target = URL(slot.url, encoded=True)
-                answer = await _answer(self._bucket.put(target, data=io.BytesIO(body), allow_redirects=False))
-        except (aiohttp.ClientError, TimeoutError) as error:
-            raise Unavailable(f"the bucket does not answer: {_cause(error)}") from error
+            answer = await self._bucket.put(slot.url, content=body)
+        except httpx2.TransportError as error:
+            raise Unavailable(f"the bucket does not answer: {error!r}") from error
         if not answer.is_success:
             # A signature that has expired meanwhile is renewed by the next try: it asks for a new URL.
-            raise Unavailable(f"the bucket answered {answer.status}")
+            raise Unavailable(f"the bucket answered {answer.status_code}")
         return wire.StagedObject(slot.key, len(body), sha256)
+
+    async def tail(self, job_id: str, attempt: int, first: int, lines: Sequence[str]) -> None:
+        """Sends lines that a job has written, for whoever looks at it now."""
+        await self._post(
+            "/tails", {"job_id": job_id, "attempt": attempt, "first": first, "lines": list(lines)}
+        )
 
     async def leave(self) -> None:
         """Says that this incarnation ends, once every batch has been answered for."""
@@ -153,49 +145,33 @@ class WorkerApi:
         Raises:
             Unavailable: it broke or fell silent.
         """
-        timeout = aiohttp.ClientTimeout(
-            connect=_STREAM_SILENCE_S, sock_connect=_CONNECT_S, sock_read=_STREAM_SILENCE_S
-        )
+        timeout = httpx2.Timeout(_STREAM_SILENCE_S, connect=5.0)
         try:
-            async with self._http.get(
-                f"{self._root}/stream", timeout=timeout, allow_redirects=False
-            ) as response:
-                if not _is_success(response.status):
-                    async with asyncio.timeout(_CALL_S):
-                        raise _error(_Answer(response.status, await _body(response)))
+            async with self._http.stream("GET", f"{_PREFIX}/stream", timeout=timeout) as answer:
+                if not answer.is_success:
+                    raise _error(answer.status_code, await _body(answer))
                 rest = b""
-                while chunk := await _next_chunk(response):
+                async for chunk in answer.aiter_raw():
                     *lines, rest = (rest + chunk).split(b"\n")
                     if len(rest) > _MAX_STREAM_LINE:
                         raise Unavailable("a line of the control stream does not end")
                     for line in lines:
                         yield _object(line)
-        except (aiohttp.ClientError, TimeoutError) as error:
-            raise Unavailable(f"the control stream broke: {_cause(error)}") from error
+        except httpx2.TransportError as error:
+            raise Unavailable(f"the control stream broke: {error!r}") from error
 
     async def _post(self, path: str, body: Mapping[str, object]) -> Mapping[str, object]:
         content = orjson.dumps(body)
+        headers = {"Content-Type": "application/json"}
+        call = self._http.stream("POST", f"{_PREFIX}{path}", content=content, headers=headers)
         try:
-            async with asyncio.timeout(_CALL_S):
-                answer = await self._call(f"{self._root}{path}", content)
-        except (aiohttp.ClientError, TimeoutError) as error:
-            raise Unavailable(f"the API does not answer: {_cause(error)}") from error
+            async with call as answer:
+                text = await _body(answer)
+        except httpx2.TransportError as error:
+            raise Unavailable(f"the API does not answer: {error!r}") from error
         if not answer.is_success:
-            raise _error(answer)
-        return _object(answer.body) if answer.body else {}
-
-    async def _call(self, url: str, content: bytes) -> _Answer:
-        def post() -> AbstractAsyncContextManager[aiohttp.ClientResponse]:
-            return self._http.post(url, data=io.BytesIO(content), headers=_JSON, allow_redirects=False)
-
-        try:
-            return await _answer(post())
-        except aiohttp.ClientConnectorError:
-            raise  # nobody is there
-        except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError):
-            # The server closed the idle connection just when the call went out on it. aiohttp sends again
-            # what HTTP calls idempotent, which no POST is; our calls are.
-            return await _answer(post())
+            raise _error(answer.status_code, text)
+        return _object(text) if text else {}
 
 
 async def until_answered(call: Callable[[], Awaitable[AnswerT]], patience_s: float) -> AnswerT:
@@ -225,51 +201,13 @@ def new_backoff(most: timedelta = _BACKOFF_MOST) -> Backoff:
     return Backoff(_BACKOFF_FIRST, most, spread=(0.5, 1.0))
 
 
-def _session(connections: int) -> aiohttp.ClientSession:
-    # Idle connections are dropped before the server does it, which would look like a lost call.
-    connector = aiohttp.TCPConnector(limit=connections, keepalive_timeout=4.0)
-    return aiohttp.ClientSession(
-        connector=connector,
-        # Whoever makes a call bounds it as a whole, its repetition included.
-        timeout=aiohttp.ClientTimeout(sock_connect=_CONNECT_S),
-        # Nothing is unpacked, so what was read is what is held.
-        headers={"Accept-Encoding": "identity"},
-        auto_decompress=False,
-        skip_auto_headers=("Content-Type",),
-        cookie_jar=aiohttp.DummyCookieJar(),
-        trust_env=False,
-    )
-
-
-async def _answer(request: AbstractAsyncContextManager[aiohttp.ClientResponse]) -> _Answer:
-    async with request as response:
-        return _Answer(response.status, await _body(response))
-
-
-async def _body(response: aiohttp.ClientResponse) -> bytes:
-    chunks, size = [], 0
-    async for chunk in response.content.iter_any():
-        size += len(chunk)
-        if size > _MAX_ANSWER_BYTES:
+async def _body(answer: httpx2.Response) -> bytes:
+    body = b""
+    async for chunk in answer.aiter_raw():
+        body += chunk
+        if len(body) > _MAX_ANSWER_BYTES:
             raise Unavailable(f"an answer of more than {_MAX_ANSWER_BYTES} bytes")
-        chunks.append(chunk)
-    return b"".join(chunks)
-
-
-async def _next_chunk(response: aiohttp.ClientResponse) -> bytes:
-    """What was sent since, as soon as there is something; empty at the end."""
-    # aiohttp's own limit of silence is forgotten when a later chunk of an answer is malformed.
-    async with asyncio.timeout(_STREAM_SILENCE_S):
-        return await response.content.readany()
-
-
-def _is_success(status: int) -> bool:
-    return 200 <= status < 300
-
-
-def _cause(error: Exception) -> str:
-    """Nothing but the kind, unless only the connection failed: other texts show tokens and signed URLs."""
-    return str(error) if isinstance(error, aiohttp.ClientConnectorError) else type(error).__name__
+    return body
 
 
 def _object(text: bytes) -> Mapping[str, object]:
@@ -282,14 +220,14 @@ def _object(text: bytes) -> Mapping[str, object]:
     return value
 
 
-def _error(answer: _Answer) -> Refused | Unavailable:
+def _error(status: int, body: bytes) -> Refused | Unavailable:
     try:
-        problem: object = orjson.loads(answer.body)
+        problem: object = orjson.loads(body)
     except orjson.JSONDecodeError:
         problem = {}
     fields = problem if isinstance(problem, dict) else {}
-    detail = str(fields.get("detail") or f"the API answered {answer.status}")
+    detail = str(fields.get("detail") or f"the API answered {status}")
     code = str(fields["code"]) if "code" in fields else None
-    if answer.status >= 500 or answer.status in _TRY_AGAIN:
+    if status >= 500 or status in _TRY_AGAIN:
         return Unavailable(detail, code=code)
-    return _REFUSALS.get(answer.status, Refused)(detail, code=code)
+    return _REFUSALS.get(status, Refused)(detail, code=code)

@@ -11,6 +11,7 @@ import structlog
 from runlane.errors import Unavailable
 from runlane.scan.board import Board
 from runlane.scan.client import WorkerApi, new_backoff
+from runlane.scan.tails import Tails
 from runlane.scan.wire import Beat
 
 log = structlog.get_logger(__name__)
@@ -25,6 +26,7 @@ class Control:
 
     api: WorkerApi
     board: Board
+    tails: Tails
     slots: int
     """Batches at once, over all tool sets."""
     drain: asyncio.Event
@@ -76,6 +78,8 @@ class Control:
                 self.board.cancel_run(run_id)
             case {"drain": True}:
                 self.drain.set()
+            case {"tail": str(job_id), "attempt": int(attempt), "new": bool(is_new)}:
+                self.tails.ask(job_id, attempt, is_new=is_new)
             case _:
                 pass  # hello, ping, and whatever a newer API says
 

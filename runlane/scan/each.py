@@ -133,6 +133,8 @@ class EachBatch:
             self._book.begin(job.job_id, command.argv)
             run = Run(self._host, self._adapter, self._bounds(deadline), f"{self._spec.mark}/{job.job_id}")
             self._runs[job.job_id] = run
+            if self._is_stopped or not self._book.is_open(job.job_id):
+                run.kill()  # it was dropped while its folder was made
             try:
                 end = await run.follow(command, folder, lambda line: self._take(job.job_id, reader, line))
             finally:
@@ -151,6 +153,7 @@ class EachBatch:
     def _take(self, job_id: str, reader: Reader, line: bytes) -> None:
         if not self._book.is_open(job_id):
             return
+        self._spec.hear(job_id, line)
         try:
             for raw in reader.feed(line):
                 self._book.record(job_id, raw)

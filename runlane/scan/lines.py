@@ -40,6 +40,12 @@ class DoneLine:
     reachable: bool = False
     coverage: Mapping[str, object] = field(default_factory=dict)
 
+    @property
+    def said(self) -> bytes:
+        """As a line for people."""
+        outcome = self.outcome or "dropped"
+        return f"{outcome}: {self.error}".encode() if self.error else f"{outcome}".encode()
+
 
 @dataclass(frozen=True, slots=True)
 class Garbled:

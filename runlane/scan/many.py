@@ -158,8 +158,8 @@ class ManyBatch:
             for job in members:
                 self._book.begin(job.job_id, command.argv)
             self._run = Run(self._host, self._adapter, bounds, self._spec.mark)
-            if self._is_stopped:
-                self._run.kill()
+            if self._is_stopped or self._book.is_over:
+                self._run.kill()  # it was dropped while its folder was made
             try:
                 return await self._run.follow(command, folder, lambda line: self._take(by_key, line))
             finally:
@@ -179,4 +179,5 @@ class ManyBatch:
             return
         if found is not None:
             for job_id in by_key.get(found.key, ()):
+                self._spec.hear(job_id, line)
                 self._book.record(job_id, found.record)

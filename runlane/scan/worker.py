@@ -100,7 +100,7 @@ class _Life:
         # Before the first claim: what an earlier life left is accepted only until its jobs are released.
         await host.deliverer.redeliver()
         slots = sum(queue.slots for queue in self.joined.queues)
-        control = Control(self.api, host.board, slots, self.stop)
+        control = Control(self.api, host.board, host.tails, slots, self.stop)
         async with asyncio.TaskGroup() as group:
             background = [
                 group.create_task(_or_stop_all(host.board, loop))
@@ -108,6 +108,7 @@ class _Life:
                     control.follow_stream(),
                     control.beat(self.joined.heartbeat_s),
                     host.deliverer.redeliver_forever(),
+                    host.tails.send_forever(self.api),
                     self._announce_drain(control),
                 )
             ]
