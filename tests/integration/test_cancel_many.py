@@ -1,6 +1,7 @@
 """Cancel of many jobs by a filter: in portions, each row once, one event each, whoever dies in the middle."""
 
 import asyncio
+import re
 from datetime import UTC, datetime
 from uuid import UUID
 
@@ -9,7 +10,7 @@ import pytest
 
 from activities.verdicts import events_of
 from lanes.operations import carry_on, run_operations
-from runlane.db import operations, outbox, settle
+from runlane.db import cancel, operations, outbox, priorities, runs, settle
 from runlane.db.acts import Act
 from runlane.db.cancel import cancel_job
 from runlane.db.operations import Which, abort, advance, begin_cancel
@@ -158,13 +159,13 @@ async def test_cancel_that_meets_a_verdict_waits_for_it_and_is_refused(
     (job,) = (await host.claim(run.dispatches[0], "key", 1)).jobs
     (attempt,) = await attempts_read(pool, run.dispatches)
 
-    async def cancel() -> bool:
+    async def cancel_it() -> bool:
         async with pool.acquire() as conn, conn.transaction():
             return await cancel_job(conn, workspace_id, job.job_id)
 
     async with pool.acquire() as conn, conn.transaction():
         await settle.lock(conn, [attempt])
-        cancelling = asyncio.create_task(cancel())
+        cancelling = asyncio.create_task(cancel_it())
         await until(lambda: pool.fetchval(_WAITS))
         decision = settle.decide(attempt, Outcome.FATAL, "no")
         await settle.write(conn, [decision])
@@ -229,7 +230,7 @@ async def test_aborted_operation_leaves_the_rest(
 
 
 @pytest.mark.breaks_invariants  # rows are written without their events
-async def test_matching_does_not_read_finished_jobs(pool: Pool, workspace_id: UUID) -> None:
+async def test_acts_do_not_read_finished_jobs(pool: Pool, workspace_id: UUID) -> None:
     run_id = await run_of(pool, workspace_id, 100)
     await pool.execute(
         """INSERT INTO jobs (workspace_id, run_id, step_id, tool_id, toolset, category, subject_id, spec,
@@ -241,7 +242,13 @@ async def test_matching_does_not_read_finished_jobs(pool: Pool, workspace_id: UU
     )
     await pool.execute("VACUUM ANALYZE jobs")
 
-    found = await plan(pool, operations._MATCH, workspace_id, *[None] * 5, datetime.now(UTC), 1000)
+    for sql, arguments in (
+        (operations._MATCH, [workspace_id, *[None] * 5, datetime.now(UTC), 1000]),
+        (cancel._JOBS_OF_STEP, [None, None, run_id, "a"]),
+        (priorities._JOBS_OF_STEP, [1, run_id, "a"]),
+        (runs._EMPTY, [run_id, "run/x"]),
+    ):
+        found = await plan(pool, sql, *arguments)
 
-    assert "jobs_live" in found
-    assert "Seq Scan on jobs" not in found
+        assert re.search(r"jobs_(live|dispatched)", found), found
+        assert "Seq Scan on jobs" not in found
