@@ -88,12 +88,21 @@ class Routes:
 
     def queue_of(self, place: UUID) -> str:
         """Own workers first; shared ones for ordinary targets only, and only if live."""
+        return self.route_of(place)[0]
+
+    def route_of(self, place: UUID) -> tuple[str, int]:
+        """The queue of a place, and the slots of live workers that poll it."""
         network_id = None if place in (NO_NETWORK, OWN_ONLY) else place
         own = self.slots.get(("workspace", network_id), 0)
         shared = self.slots.get(("shared", None), 0) if place == NO_NETWORK else 0
         if own == 0 and shared > 0:
-            return names.shared_scan_queue(self.toolset)
-        return names.scan_queue(self.workspace_id, self.toolset, network_id)
+            return names.shared_scan_queue(self.toolset), shared
+        return names.scan_queue(self.workspace_id, self.toolset, network_id), own
+
+    def nobody(self, place: UUID, network: str | None) -> str:
+        """The words for a place that no live worker serves; `network` is its name."""
+        is_own_only = place == OWN_ONLY and NO_NETWORK in self.live_places
+        return no_worker(self.toolset, network, is_own_only=is_own_only)
 
 
 async def routes_of(conn: Connection, workspace_id: UUID, toolset: str, *, allow_shared: bool) -> Routes:
@@ -129,7 +138,5 @@ async def take_back(conn: Connection, owned: Owned, routes: Routes, queues: Coll
 
 async def dead_classes(conn: Connection, run_id: UUID, step_id: str, routes: Routes) -> list[str]:
     """Says of each class that jobs of the step wait for and nobody serves that it is so."""
-    live = routes.live_places
-    rows = await conn.fetch(_DEAD, run_id, step_id, live)
-    barred = OWN_ONLY if NO_NETWORK in live else None
-    return sorted({no_worker(routes.toolset, r["name"], is_own_only=r["place"] == barred) for r in rows})
+    rows = await conn.fetch(_DEAD, run_id, step_id, routes.live_places)
+    return sorted({routes.nobody(row["place"], row["name"]) for row in rows})

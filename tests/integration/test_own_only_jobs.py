@@ -11,10 +11,14 @@ import pytest_asyncio
 from runlane import names
 from runlane.db.dispatch import Batches, NextBatches, next_batches
 from runlane.db.pool import Pool
+from runlane.db.routes import routes_of
+from runlane.db.run_requests import RunRequest
 from runlane.db.runs import Owner, load
 from runlane.db.starting import StartRun, start_run
+from runlane.db.views.plan import draft_run, plan_of
 from runlane.db.views.why import why_job
 from runlane.definitions import parse_definition
+from runlane.jobs import Priority
 from tests.integration.scan_host import enrol
 
 pytestmark = pytest.mark.integration
@@ -142,6 +146,25 @@ async def test_addresses_of_names_count_as_far_as_they_are_known_and_allowed(sce
     rows = {row["address"]: row["own_only"] for row in await scene.pool.fetch(ASKED)}
 
     assert rows == {None: False, INSIDE: True, "192.168.7.7": False}
+
+
+async def test_plan_sends_private_jobs_where_the_run_will(scene: Scene) -> None:
+    await enrol(scene.pool, scene.workspace_id, is_shared=True)
+    await scene.begin(("ip", INSIDE), ("ip", OUTSIDE))
+    targets = [row["id"] for row in await scene.pool.fetch("SELECT id FROM targets")]
+    request = RunRequest(
+        scene.workspace_id, PORTS.as_json(), targets, "test", Priority.NORMAL, {}, created_by="me"
+    )
+
+    async with scene.pool.acquire() as conn, conn.transaction():
+        draft = await draft_run(conn, request)
+        routes = await routes_of(conn, scene.workspace_id, "probe", allow_shared=True)
+    plan = plan_of(draft, [routes])
+
+    (step,) = plan.steps
+    served = {route.task_queue: (route.jobs, route.slots > 0) for route in step.routes}
+    assert served == {SHARED_QUEUE: (1, True), scene.own_queue: (1, False)}
+    assert list(plan.missing) == [NO_OWN]
 
 
 async def test_private_and_public_jobs_are_not_of_one_batch(scene: Scene) -> None:

@@ -9,10 +9,9 @@ from dataclasses import dataclass, field
 from typing import Final
 from uuid import UUID
 
-from runlane import names
 from runlane.db import admit
 from runlane.db.pool import Connection, Record
-from runlane.db.routes import Routes
+from runlane.db.routes import PLACE, Routes
 from runlane.db.run_requests import RunRequest, find_definition
 from runlane.db.starting import StartRun, start_run
 from runlane.jobs import JobStatus
@@ -74,11 +73,11 @@ WHERE s.workspace_id = $1 AND s.run_id = $2
 ORDER BY s.position
 """
 
-_JOBS: Final = """
-SELECT j.step_id, j.network_id, n.name AS network, j.status, j.reason, count(*) AS jobs
-FROM jobs j
-LEFT JOIN internal_networks n ON n.id = j.network_id
-WHERE j.workspace_id = $1 AND j.run_id = $2
+_JOBS: Final = f"""
+SELECT j.step_id, j.place, n.name AS network, j.status, j.reason, count(*) AS jobs
+FROM (SELECT step_id, {PLACE} AS place, status, reason FROM jobs
+      WHERE workspace_id = $1 AND run_id = $2) AS j
+LEFT JOIN internal_networks n ON n.id = j.place
 GROUP BY 1, 2, 3, 4, 5
 ORDER BY 1, 3
 """
@@ -86,7 +85,7 @@ ORDER BY 1, 3
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """What was written and rolled back: steps, and jobs by step, network and status."""
+    """What was written and rolled back: steps, and jobs by step, place and status."""
 
     name: str
     allow_shared: bool
@@ -148,8 +147,10 @@ def plan_of(draft: Draft, routes: Sequence[Routes]) -> RunPlan:
 def _step_plan(step: Record, jobs: Sequence[Record], routes: Routes) -> StepPlan:
     own = [row for row in jobs if row["step_id"] == step["step_id"]]
     live = [row for row in own if row["status"] == JobStatus.PENDING]
-    planned = [_route_plan(row, routes) for row in live]
-    missing = [no_worker(routes.toolset, route.network) for route in planned if not route.slots]
+    planned = _route_plans(live, routes)
+    missing = [
+        routes.nobody(row["place"], row["network"]) for row in live if not routes.route_of(row["place"])[1]
+    ]
     if not planned and not routes.is_served:
         missing = [no_worker(routes.toolset)]
     skipped = {
@@ -169,11 +170,11 @@ def _step_plan(step: Record, jobs: Sequence[Record], routes: Routes) -> StepPlan
     )
 
 
-def _route_plan(row: Record, routes: Routes) -> RoutePlan:
-    network_id = row["network_id"]
-    own = routes.slots.get(("workspace", network_id), 0)
-    shared = routes.slots.get(("shared", None), 0) if network_id is None else 0
-    if own == 0 and shared > 0:
-        return RoutePlan(names.shared_scan_queue(routes.toolset), None, row["jobs"], shared)
-    queue = names.scan_queue(routes.workspace_id, routes.toolset, network_id)
-    return RoutePlan(queue, row["network"], row["jobs"], own)
+def _route_plans(rows: Sequence[Record], routes: Routes) -> list[RoutePlan]:
+    """One for each queue: jobs of two places may go to the same."""
+    plans: dict[str, RoutePlan] = {}
+    for row in rows:
+        queue, slots = routes.route_of(row["place"])
+        jobs = row["jobs"] + (plans[queue].jobs if queue in plans else 0)
+        plans[queue] = RoutePlan(queue, row["network"], jobs, slots)
+    return list(plans.values())
