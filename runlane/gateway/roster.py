@@ -76,15 +76,20 @@ class _Known:
     standing: Standing | None
     """None: there is no such worker any more."""
     read_at_s: float
+    """When the newest reading of its row began."""
+    tried_at_s: float
+    """When the row was last read, or could not be."""
     called_at_s: float
     bucket: Bucket
     polls: set[Poll] = field(default_factory=set)
     changed: asyncio.Event = field(default_factory=asyncio.Event)
     reading: asyncio.Lock = field(default_factory=asyncio.Lock)
 
-    def learn(self, standing: Standing | None, now_s: float) -> None:
-        """Takes what the row says, and acts on what is new."""
-        self.read_at_s = now_s
+    def learn(self, standing: Standing | None, began_s: float) -> None:
+        """Takes what a reading says that began then, and acts on what is new."""
+        if began_s < self.read_at_s:
+            return  # a later one was faster
+        self.read_at_s = self.tried_at_s = began_s
         if standing == self.standing:
             return
         self.standing = standing
@@ -183,30 +188,33 @@ class Roster:
         if known is None:
             return await self._meet(worker_id)
         known.called_at_s = _now_s()
-        if _now_s() - known.read_at_s > _FRESH_S:
+        if _now_s() - known.tried_at_s > _FRESH_S:
             async with known.reading:  # many calls at once need one reading
-                if _now_s() - known.read_at_s > _FRESH_S:
+                if _now_s() - known.tried_at_s > _FRESH_S:
                     await self._refresh(worker_id, known)
+        if _now_s() - known.read_at_s > _STALE_S:
+            raise unavailable("the rows cannot be read")
         return known
 
     async def _meet(self, worker_id: UUID) -> _Known | None:
+        now_s = _now_s()
         try:
             standing = (await self._read([worker_id])).get(worker_id)
         except _DATABASE_ERRORS as error:
             raise unavailable("the rows cannot be read") from error
         if standing is None:
             return None  # not remembered: there is no end of ids that are nobody's
-        now_s = _now_s()
-        return self._known.setdefault(worker_id, _Known(standing, now_s, now_s, Bucket(now_s)))
+        return self._known.setdefault(worker_id, _Known(standing, now_s, now_s, now_s, Bucket(now_s)))
 
     async def _refresh(self, worker_id: UUID, known: _Known) -> None:
+        began_s = _now_s()
         try:
             found = await self._read([worker_id])
         except _DATABASE_ERRORS as error:
-            if _now_s() - known.read_at_s > _STALE_S:
-                raise unavailable("the rows cannot be read") from error
+            known.tried_at_s = _now_s()
+            log.warning("worker_not_read", worker_id=str(worker_id), error=repr(error))
         else:
-            known.learn(found.get(worker_id), _now_s())
+            known.learn(found.get(worker_id), began_s)
 
     async def _read(self, worker_ids: list[UUID]) -> dict[UUID, Standing]:
         async with asyncio.timeout(_READ_S), self._pool.acquire() as conn:
@@ -216,10 +224,11 @@ class Roster:
         looked_at = [worker_id for worker_id in worker_ids if worker_id in self._known]
         if not looked_at:
             return
+        began_s = _now_s()
         found = await self._read(looked_at)
         for worker_id in looked_at:
             if known := self._known.get(worker_id):
-                known.learn(found.get(worker_id), _now_s())
+                known.learn(found.get(worker_id), began_s)
 
     async def _look_forever(self) -> None:
         while True:
