@@ -38,6 +38,9 @@ PAGE: Final = 1_000
 TURN_S: Final = 20.0
 """No page is begun in a turn that has lasted this long."""
 
+SETTLED_AT_ONCE: Final = 16
+"""Batches of one settle, as many as a workflow gives it."""
+
 DESCRIBED_AT_ONCE: Final = 8
 """Questions to Temporal in flight."""
 
@@ -199,15 +202,20 @@ class SweepActivities:
         async with self._pool.acquire() as conn, conn.transaction():
             asked = 0 if cursor else await runs.nudge_unowned(conn, PAGE)
             found = await runs.find_orphaned(conn, _after(cursor), PAGE)
-            of_runs = await runs.runs_of(conn, found)
-        if not found:
-            return _answer(Report(asked, asked))
-        batches = [EndedBatch(str(dispatch_id), Ending.RELEASED) for dispatch_id in found]
+        report = Report(asked, asked)
+        for start in range(0, len(found), SETTLED_AT_ONCE):
+            report += await self._settle(found[start : start + SETTLED_AT_ONCE])
+        return _page(found, report)
+
+    async def _settle(self, dispatch_ids: Sequence[UUID]) -> Report:
+        """What a workflow would have asked for, had one waited; then the runs are asked to advance."""
+        async with self._pool.acquire() as conn:
+            of_runs = await runs.runs_of(conn, dispatch_ids)
+        batches = [EndedBatch(str(dispatch_id), Ending.RELEASED) for dispatch_id in dispatch_ids]
         settled = await self._settling.settle_batches(SettleInput(batches))
-        async with self._pool.acquire() as conn, conn.transaction():
-            await runs.nudge(conn, of_runs)
+        await self._in_transaction(of_runs, runs.nudge)
         left = len(settled.again)
-        return _page(found, Report(asked + len(found), asked + len(found) - left, left))
+        return Report(len(batches), len(batches) - left, left)
 
     async def _advance_stalled(self, _cursor: str) -> SweepAnswer:
         async with self._pool.acquire() as conn:

@@ -1,6 +1,8 @@
 """Sweeps that get work going again: silent workers, lost workflows and nudges, jobs without owner."""
 
+import asyncio
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from datetime import timedelta
 from uuid import UUID
 
@@ -25,7 +27,8 @@ from tests.integration.dispatched_run import DispatchedRun, Shape, dispatched_ru
 from tests.integration.run_world import Gate, RunWorld, graph
 from tests.integration.scan_host import Done, ScanHost, enrol
 from tests.integration.sweep_world import SweepWorld, sweep_world
-from tests.waiting import until
+from tests.waiting import WAIT_S, until
+from workflows.dispatching import Limits
 
 pytestmark = pytest.mark.integration
 
@@ -198,6 +201,39 @@ async def test_jobs_that_no_workflow_waits_for_are_merged_if_staged_and_else_rel
         ("pending", 1, True),
     ]
     assert await world.value("SELECT nudged_at IS NOT NULL FROM job_histories")
+
+
+async def test_run_goes_on_after_one_of_its_shards_was_terminated_with_a_job_in_progress(
+    sweeps: SweepWorld, world: RunWorld
+) -> None:
+    small = replace(world, limits=Limits(window=1, budget=1, open_shards=1))
+    taken: list[UUID] = []
+    entered = asyncio.Event()
+
+    async def tool(step_id: str, job: ClaimedJob) -> Done:
+        taken.append(job.job_id)
+        if len(taken) == 2:
+            entered.set()
+            await asyncio.Event().wait()
+        return Done()
+
+    async with small.workers(), small.host(tool):
+        run_id = await small.start(graph(a=[]), count=3)
+        await asyncio.wait_for(entered.wait(), WAIT_S)
+        shard = names.shard_workflow_id(run_id, "a", 0)
+        await sweeps.temporal.get_workflow_handle(shard).terminate("test")
+        await small.until("SELECT closed_at IS NOT NULL FROM run_shards WHERE workflow_id = $1", shard)
+        young = await sweeps.sweep(Part.ORPHANED_JOBS)
+        await small.pool.execute("UPDATE run_shards SET closed_at = closed_at - interval '3 min'")
+
+        report = await sweeps.sweep(Part.ORPHANED_JOBS)
+        await small.relay()
+        status = await small.end_of(run_id)
+
+    assert (young, report) == (Report(), Report(1, 1))
+    assert status == "completed"
+    assert await small.count_jobs(run_id) == {"completed": 3}
+    assert await small.value("SELECT attempt FROM jobs WHERE id = $1", taken[1]) == 2
 
 
 async def test_jobs_of_a_worker_that_is_gone_are_looked_after_by_their_workflow(
