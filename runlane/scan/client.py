@@ -202,12 +202,12 @@ def new_backoff(most: timedelta = _BACKOFF_MOST) -> Backoff:
 
 
 async def _body(answer: httpx2.Response) -> bytes:
-    body = b""
+    body = bytearray()
     async for chunk in answer.aiter_raw():
         body += chunk
         if len(body) > _MAX_ANSWER_BYTES:
             raise Unavailable(f"an answer of more than {_MAX_ANSWER_BYTES} bytes")
-    return body
+    return bytes(body)
 
 
 def _object(text: bytes) -> Mapping[str, object]:

@@ -13,7 +13,6 @@ from runlane.cli.runs import parse_options
 from runlane.errors import Conflict, Defect, Forbidden, Invalid, NotFound, Unauthenticated, Unavailable
 
 HEAVY = (
-    "aiohttp",
     "httpx2",
     "asyncpg",
     "temporalio",
