@@ -97,7 +97,7 @@ def pictures_of(member: Member) -> list[ScreenshotRecord]:
 
 
 async def test_nmap_finds_exactly_the_open_ports_and_their_banners(nmap: ProgramHost, lab: Lab) -> None:
-    names = ("app.lab.test", "files.lab.test", "mail.lab.test")
+    names = ("app.lab.test", "files.lab.test", "mail.lab.test", *six_names(lab))
     targets = {name: {"host": name} for name in names}
 
     members = await run(batch_of(nmap, "nmap", targets, resolver=lab.resolver, ports=lab.manifest.port_list))
@@ -108,6 +108,11 @@ async def test_nmap_finds_exactly_the_open_ports_and_their_banners(nmap: Program
         assert (members[name].outcome, members[name].complete) == (Outcome.COMPLETED, True)
         assert members[name].reachable
     assert re.fullmatch(r"\d+\.\d+\S*", nmap.versions["nmap"])
+
+
+def six_names(lab: Lab) -> list[str]:
+    """Names at IPv6 addresses; none where the system has no IPv6."""
+    return [asset.name for asset in lab.manifest.assets if asset.address == "::1"]
 
 
 async def test_nmap_refuses_an_address_that_may_not_be_contacted(nmap: ProgramHost) -> None:
@@ -155,6 +160,21 @@ async def test_browser_takes_a_picture_of_each_service(browser: ProgramHost, lab
         assert (member.outcome, member.complete, member.error) == (Outcome.COMPLETED, True, None)
     assert len(targets) >= 3
     assert list(browser.folder.iterdir()) == []
+
+
+async def test_browser_reaches_an_ipv6_service_by_name_and_by_address(browser: ProgramHost, lab: Lab) -> None:
+    if not six_names(lab):
+        pytest.skip("this system has no IPv6 loopback address")
+    named = next(each.url for each in lab.manifest.web if "six.lab.test" in each.url)
+    literal = named.replace("six.lab.test", "[::1]")
+    targets = {"name": {"host": "six.lab.test", "url": named}, "address": {"host": "::1", "url": literal}}
+
+    members = await run(batch_of(browser, "screenshot", targets, resolver=lab.resolver))
+
+    assert {name: [picture.url for picture in pictures_of(member)] for name, member in members.items()} == {
+        "name": [named],
+        "address": [literal],
+    }
 
 
 async def test_browser_does_not_follow_a_page_to_another_host(browser: ProgramHost, lab: Lab) -> None:

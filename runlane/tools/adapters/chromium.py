@@ -45,7 +45,7 @@ def take_picture(job: ToolJob, options: Options, place: Workplace) -> tuple[Comm
         *("--hide-scrollbars", "--mute-audio", "--ignore-certificate-errors", "--deny-permission-prompts"),
         *("--webrtc-ip-handling-policy=disable_non_proxied_udp", "--disable-quic", "--no-proxy-server"),
         "--js-flags=--max-old-space-size=512",
-        f"--host-resolver-rules=MAP {job.literal} {address},MAP * ~NOTFOUND",
+        f"--host-resolver-rules=MAP {job.host} {address},MAP * ~NOTFOUND",
         f"--user-data-dir={place.folder}/profile",
         f"--disk-cache-size={16 * 1024 * 1024}",
         f"--screenshot={place.folder}/{_PICTURE}",
