@@ -26,6 +26,7 @@ from runlane.tools.adapters import ADAPTERS
 from runlane.tools.adapters.adapter import Each
 from runlane.tools.ports_scanner import PortRecord
 from runlane.tools.screenshot import ScreenshotRecord
+from tests.unit.probe_servers import Reply, page, serve_http
 from tests.waiting import until
 
 NETWORK = f"127.{192 + os.getpid() % 60}.{os.getpid() // 60 % 256}"
@@ -194,6 +195,31 @@ async def test_browser_does_not_follow_a_page_to_another_host(browser: ProgramHo
 
     assert {host for host, count in lab.hits.items() if count > before[host]} == {"lab.test"}
     assert member.outcome is Outcome.COMPLETED
+
+
+async def test_hostile_page_cannot_make_the_browser_contact_anybody_else(browser: ProgramHost) -> None:
+    async with serve_http(lambda _: page("you were led here")) as other:
+        lures = "".join(
+            f'<img src="http://{place}:{other.port}/"><iframe src="http://{place}:{other.port}/"></iframe>'
+            for place in ("127.0.0.1", "localhost", "2130706433", "[::ffff:127.0.0.1]")
+        )
+        script = f"<script>fetch('http://127.0.0.1:{other.port}/', {{mode: 'no-cors'}})</script>"
+        replies = {
+            "/": page(f"<h1>come in</h1>{lures}{script}"),
+            "/away": Reply(b"", 302, {"Location": f"http://127.0.0.1:{other.port}/"}),
+        }
+        async with serve_http(lambda request: replies.get(request.target, page("gone"))) as server:
+            origin = f"http://front.test:{server.port}"
+            target = {"host": "front.test", "address": server.host}
+            targets = {
+                "lures": {**target, "url": f"{origin}/"},
+                "away": {**target, "url": f"{origin}/away"},
+            }
+            members = await run(batch_of(browser, "screenshot", targets, allow=["127.0.0.0/8"]))
+
+    assert other.connections == 0
+    assert [len(pictures_of(members[name])) for name in ("lures", "away")] == [1, 0]
+    assert members["away"].error == "no picture: net::ERR_NAME_NOT_RESOLVED"
 
 
 async def test_browser_leaves_no_process(browser: ProgramHost, lab: Lab) -> None:
