@@ -58,7 +58,8 @@ def configure(stack: Stack) -> Iterator[Configure]:
 async def test_a_fresh_stack_is_in_perfect_health(configure: Configure) -> None:
     checks = await run_checks(configure())
 
-    assert [check for check in checks if check.level is not Level.OK] == []
+    # the schedules of the sweeps come with the first core worker
+    assert [check.name for check in checks if check.level is not Level.OK] == ["sweeps"]
     assert {"packages", "schema", "redis", "s3", "temporal fairness"} <= {check.name for check in checks}
 
 
