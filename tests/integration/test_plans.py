@@ -5,7 +5,7 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from runlane.db import claims, nudges, settle, staging, taking
+from runlane.db import claims, limits, nudges, settle, sharing, staging, taking
 from runlane.db.pool import Pool
 from runlane.definitions import parse_definition
 
@@ -91,3 +91,24 @@ async def test_writes_by_id_go_by_the_primary_key_when_nothing_was_in_progress_a
     assert "jobs_pkey" in verdicts
     assert "jobs_pkey" in stage
     assert "Seq Scan" not in verdicts + stage
+
+
+async def test_suspects_are_looked_for_in_an_index_of_their_own(pool: Pool, many_finished: UUID) -> None:
+    found = await plan(pool, taking._IS_SUSPECT_OUT, uuid4(), "probe")
+
+    assert "jobs_suspect" in found
+
+
+async def test_use_of_a_shared_queue_is_read_from_its_open_batches(pool: Pool, many_finished: UUID) -> None:
+    found = await plan(pool, sharing._USE, "scan.shared.probe", uuid4(), "probe", [])
+
+    assert "dispatches_queued" in found
+    assert "Seq Scan on jobs" not in found
+
+
+async def test_claims_under_a_limit_look_jobs_up_by_id(pool: Pool, many_finished: UUID) -> None:
+    used = await plan(pool, limits._USED, [uuid4()])
+    asking = await plan(pool, limits._ASKING, [uuid4()])
+
+    assert "jobs_pkey" in used
+    assert "Seq Scan on jobs" not in used + asking
