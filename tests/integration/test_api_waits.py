@@ -3,11 +3,13 @@
 from collections.abc import AsyncIterator
 from uuid import UUID, uuid4
 
+import asyncpg
 import pytest
 import pytest_asyncio
 
 from runlane import names
 from runlane.db.pool import Pool
+from runlane.db.views import why
 from runlane.settings import Settings
 from tests.integration.api_world import ApiWorld, Caller, assert_problem, open_api
 from tests.integration.dispatched_run import Shape, dispatched_run
@@ -161,3 +163,35 @@ async def test_job_and_run_of_others_are_404(world: ApiWorld, caller: Caller) ->
         ):
             assert_problem(await other.http.get(path), 404, code)
     assert UUID(run_id)
+
+
+async def test_why_reads_a_job_by_its_id_and_those_of_a_run_by_live_rows(
+    caller: Caller, pool: Pool, settings: Settings
+) -> None:
+    run = await dispatched_run(pool, caller.workspace_id, Shape(batches=1, jobs_each=2))
+    job_id = await pool.fetchval("SELECT id FROM jobs LIMIT 1")
+    await pool.execute(
+        """INSERT INTO jobs (workspace_id, run_id, step_id, tool_id, toolset, category, subject_id, spec,
+                             status, completed_at)
+           SELECT workspace_id, run_id, step_id, tool_id, toolset, category, gen_random_uuid(), '{}',
+                  'completed', clock_timestamp()
+           FROM (SELECT * FROM jobs LIMIT 1) j, generate_series(1, 20000)"""
+    )
+    owner = await asyncpg.connect(settings.database_url)
+    await owner.execute("ANALYZE jobs")
+    await owner.close()
+
+    async def plan(statement: str, *args: object) -> str:
+        rows = await pool.fetch(f"EXPLAIN (COSTS OFF) {statement}", caller.workspace_id, *args)
+        return "\n".join(row[0] for row in rows)
+
+    plans = [
+        await plan(why._OF_JOB, run.run_id, job_id),
+        await plan(why._OF_RUN, run.run_id),
+        await plan(why._AHEAD, job_id),
+        await plan(why._BATCHES_AHEAD, job_id),
+    ]
+
+    assert all("Seq Scan on jobs" not in each for each in plans), plans
+    assert "jobs_pkey" in plans[0]
+    assert "jobs_dispatchable" in plans[2]

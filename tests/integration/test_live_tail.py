@@ -10,9 +10,12 @@ import orjson
 import pytest
 import pytest_asyncio
 
+from runlane import names
 from runlane.db.keys import NewKey, create_key
+from runlane.db.notices import listening
 from runlane.db.pool import Pool
 from runlane.settings import Settings
+from tests.integration.worker_host import claimed_host, joined_host
 from tests.integration.worker_world import World, core_of, world_of
 from tests.waiting import until
 
@@ -84,3 +87,33 @@ async def test_tail_of_a_job_of_others_is_404_and_of_an_ended_one_ends(world: Wo
         ("state", {"status": "cancelled", "attempt": 0}),
         ("end", {"status": "cancelled"}),
     ]
+
+
+async def test_lines_are_passed_on_without_credentials_and_from_the_jobs_worker_only(world: World) -> None:
+    heard: list[dict[str, object]] = []
+    token = "c2VjcmV0" * 8
+    async with (
+        claimed_host(world, 1) as (host, _, claimed),
+        joined_host(world) as other,
+        world.pool.acquire() as conn,
+        listening(conn, names.TAILS_CHANNEL, lambda text: heard.append(orjson.loads(text or "{}"))),
+    ):
+        job = claimed.jobs[0]
+        await other.api.tail(job.job_id, job.attempt, 0, ["from somebody else"])
+        await host.api.tail(job.job_id, job.attempt + 1, 0, ["of another attempt"])
+        await host.api.tail(
+            job.job_id, job.attempt, 7, [f"key {token}", "\x1b[2J\x00", *["\u00fc" * 2_000] * 3]
+        )
+        await until(lambda: sum(len(list(_lines(each))) for each in heard) == 5)
+
+    assert {each["job"] for each in heard} == {job.job_id}
+    assert all(len(orjson.dumps(each)) < 8_000 for each in heard)  # the most that NOTIFY takes
+    firsts = [each["first"] for each in heard]
+    assert (firsts[0], firsts) == (7, sorted({int(str(first)) for first in firsts}))
+    assert _lines(heard[0])[:2] == ["key ***", "\x1b[2J\N{REPLACEMENT CHARACTER}"]
+
+
+def _lines(notice: dict[str, object]) -> list[object]:
+    lines = notice["lines"]
+    assert isinstance(lines, list)
+    return lines
