@@ -6,13 +6,36 @@ from typing import Final
 
 import orjson
 
-from runlane.events.scrub import MASK, is_credential_name, scrub, scrub_text
+from runlane.events.scrub import (
+    CREDENTIAL_PREFIXES,
+    MASK,
+    TOKEN_LENGTH,
+    is_credential_name,
+    scrub,
+    scrub_text,
+)
 
 _NAMED: Final = re.compile(
     r"(?P<name>-{0,2}[A-Za-z][A-Za-z0-9_.-]{0,63})(?P<sign>=|:\s?)(?P<value>.*)", re.DOTALL
 )
 _USER: Final = re.compile(r"(?<=://)[^/@\s]+(?=@)")
 _COOKIE: Final = "cookie"
+_PIECE: Final = re.compile(r"[A-Za-z0-9+/=_-]+")
+_STEMS: Final = (
+    "secret",
+    "token",
+    "passw",
+    "passphrase",
+    "credential",
+    "key",
+    "authorization",
+    "bearer",
+    "cert",
+)
+"""Each name of a credential has one of these in it (asserted by a test)."""
+
+_SIGNS: Final = (*_STEMS, _COOKIE, *(prefix.lower() for prefix in CREDENTIAL_PREFIXES), "@", "\\")
+"""A backslash may hide a name in the text of a JSON object."""
 
 
 def scrub_argv(argv: Sequence[str]) -> list[str]:
@@ -34,6 +57,8 @@ def scrub_argv(argv: Sequence[str]) -> list[str]:
 
 
 def _scrub_argument(argument: str) -> str:
+    if not _is_suspicious(argument):
+        return argument
     if argument.startswith("{"):
         try:
             return orjson.dumps(scrub(orjson.loads(argument))).decode()
@@ -47,3 +72,11 @@ def _scrub_argument(argument: str) -> str:
 
 def _is_credential(name: str) -> bool:
     return is_credential_name(name) or _COOKIE in name.lower()
+
+
+def _is_suspicious(argument: str) -> bool:
+    """Whether a credential may be in it at all. Nearly none is, and every job of a probe has an argument."""
+    lowered = argument.lower()
+    if any(sign in lowered for sign in _SIGNS):
+        return True
+    return any(len(piece) >= TOKEN_LENGTH for piece in _PIECE.findall(argument))

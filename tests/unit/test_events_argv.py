@@ -1,8 +1,11 @@
 """Redaction of argument lists."""
 
+import re
+
 import pytest
 
 from runlane.events import scrub_argv
+from runlane.events.scrub import CREDENTIAL_WORDS
 from runlane.scan.argv import ProbeArgv
 from runlane.scan.wire import ClaimedJob
 
@@ -21,6 +24,7 @@ TOKEN = "c2VjcmV0c2VjcmV0c2VjcmV0c2VjcmV0c2VjcmV0c2Vj"
         (["t", "-u", "https://me:pw@lab.test/a"], ["t", "-u", "https://***@lab.test/a"]),
         (["t", TOKEN], ["t", "***"]),
         (["m", '{"options":{"password":"x","depth":2}}'], ["m", '{"options":{"depth":2}}']),
+        (["m", r'{"options":{"pass\u0077ord":"x","depth":2}}'], ["m", '{"options":{"depth":2}}']),
         (["m", "{no json"], ["m", "{no json"]),
     ],
 )
@@ -29,6 +33,13 @@ def test_credentials_of_an_argument_list_are_masked_wherever_they_stand(
 ) -> None:
     assert scrub_argv(argv) == kept
     assert scrub_argv(kept) == kept
+
+
+@pytest.mark.parametrize("word", CREDENTIAL_WORDS)
+def test_every_name_of_a_credential_is_masked(word: str) -> None:
+    name = re.sub(r"\[.*?\]\?", "_", word)  # one of the texts that the pattern matches
+
+    assert scrub_argv([f"--{name.upper()}=x", "v"]) == [f"--{name.upper()}=***", "v"]
 
 
 def test_long_option_of_a_probe_is_told_by_its_size() -> None:
