@@ -147,4 +147,6 @@ async def test_part_that_cannot_be_done_keeps_no_other_from_its_turn_and_fails_t
     assert "no_such_part" in str(failure.value.cause)
     assert "old_rows" not in str(failure.value.cause)
     history = await handle.fetch_history()
-    assert sum(event.HasField("activity_task_completed_event_attributes") for event in history.events) == len(RULES)
+    assert sum(event.HasField("activity_task_completed_event_attributes") for event in history.events) == len(
+        RULES
+    )

@@ -130,9 +130,7 @@ async def test_silence_says_nothing_of_workers_while_no_api_was_there_to_hear_th
     assert await world.value("SELECT status FROM workers") == "online"
 
 
-async def test_replica_of_the_api_says_that_it_hears_workers(
-    sweeps: SweepWorld, settings: Settings
-) -> None:
+async def test_replica_of_the_api_says_that_it_hears_workers(sweeps: SweepWorld, settings: Settings) -> None:
     async with open_api(settings, sweeps.pool):
         await until(lambda: sweeps.pool.fetchval("SELECT seen_at >= steady_since FROM api_replicas"))
 
