@@ -12,6 +12,7 @@ from typing import Final, TypeAlias
 from uuid import UUID
 
 from runlane import names
+from runlane.db import pauses
 from runlane.db.guards import LIVE_JOB, PENDING
 from runlane.db.limits import Uses, uses_of
 from runlane.db.pool import Connection, Record
@@ -51,9 +52,7 @@ SELECT s.step_id, s.status AS step_status, t.toolset, t.enabled, h.status AS run
        (SELECT jsonb_agg(jsonb_build_object('scope', p.scope, 'since', p.created_at, 'by', p.created_by,
                                             'reason', p.reason))
         FROM pauses p
-        WHERE p.lifted_at IS NULL AND (p.workspace_id IS NULL OR p.workspace_id = s.workspace_id)
-          AND (p.run_id IS NULL OR p.run_id = s.run_id)
-          AND (p.toolset IS NULL OR p.toolset = t.toolset)) AS pauses,
+        WHERE {pauses.covers("s.workspace_id", "s.run_id", "t.toolset")}) AS pauses,
        (SELECT jsonb_agg(to_jsonb(f)) FROM (
           SELECT k.scope, k.network_id, k.status, count(*) AS workers,
                  sum(coalesce((k.slots ->> t.toolset)::int, 1)) AS slots
