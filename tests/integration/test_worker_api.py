@@ -170,6 +170,23 @@ class TestClaim:
         assert str(kept) == dispatch_id
         assert await rejections(world) == 1
 
+    async def test_shared_worker_is_given_jobs_of_workspaces_that_allow_it_and_of_no_other(
+        self, world: World
+    ) -> None:
+        pepper = world.settings.key_pepper.get_secret_value().encode()
+        async with world.pool.acquire() as conn:
+            key = await create_key(conn, NewKey("shared", None, [Scope.WORKER_JOIN]), pepper)
+        queue = names.shared_scan_queue("probe")
+        dispatch_id = await dispatch(world, await world.start_run(1), queue)
+        async with joined_host(world, key.plaintext) as host, open_stream(world, host):
+            unwilling = await host.api.claim(dispatch_id, "first", 1)
+            await world.pool.execute("UPDATE workspaces SET allow_shared = true")
+            await world.pool.execute("UPDATE jobs SET dispatch_id = $1", UUID(dispatch_id))
+            willing = await host.api.claim(dispatch_id, "second", 1)
+        assert [each.task_queue for each in host.joined.queues] == [queue]
+        assert (len(unwilling.jobs), len(willing.jobs)) == (0, 1)
+        assert willing.options["allow"] == []
+
     async def test_unknown_dispatch_has_no_jobs(self, world: World) -> None:
         async with joined_host(world) as host:
             assert (await host.api.claim(str(uuid4()), "key", 1)).jobs == ()
