@@ -140,7 +140,7 @@ class _Demo:
             run_id=run_id,
             status=str(state["status"]),
             seconds=round(seconds, 2),
-            jobs=counts_in(state, "jobs"),
+            jobs={status: count for status, count in counts_in(state, "jobs").items() if count},
             assets=len(self.found.assets),
             services=len(self.found.services),
             urls=len(self.found.urls),

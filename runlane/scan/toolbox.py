@@ -51,7 +51,7 @@ async def find_tools(slots: Mapping[str, int], launcher: Launcher) -> Toolbox:
         found = {program.name: await _find(program, launcher) for program in programs_of(toolset)}
         missing = sorted(name for name, place in found.items() if place is None)
         if missing:
-            log.warning("tool_set_left_out", toolset=toolset, missing=missing)
+            log.info("tool_set_left_out", toolset=toolset, missing=missing)
             continue
         kept[toolset] = count
         places = {name: place for name, place in found.items() if place is not None}
