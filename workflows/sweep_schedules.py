@@ -127,6 +127,23 @@ async def result_of(client: Client, workflow_id: str) -> SweepResult:
     return await client.get_workflow_handle_for(SweepWorkflow.run, workflow_id).result()
 
 
+async def has_failed(client: Client, state: SweepState) -> bool:
+    """Whether the newest sweep has ended without having done all its parts.
+
+    Raises:
+        temporalio.service.RPCError: Temporal does not answer.
+    """
+    if not state.last:
+        return False
+    try:
+        described = await client.get_workflow_handle(state.last).describe()
+    except RPCError as error:
+        if error.status is RPCStatusCode.NOT_FOUND:
+            return False
+        raise
+    return described.status not in (WorkflowExecutionStatus.RUNNING, WorkflowExecutionStatus.COMPLETED)
+
+
 async def newest_result(client: Client, state: SweepState) -> SweepResult | None:
     """What the newest sweep did; None while it runs, if it failed, or if Temporal has forgotten it.
 

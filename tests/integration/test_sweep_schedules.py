@@ -5,12 +5,13 @@ import json
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
+from typing import cast
 
 import pytest
 import pytest_asyncio
-from temporalio.client import Client, ScheduleOverlapPolicy, WorkflowFailureError
+from temporalio.client import Client, ScheduleOverlapPolicy, ScheduleUpdate, WorkflowFailureError
 from temporalio.worker import Worker
 
 from activities.sweeps import SweepActivities
@@ -21,12 +22,12 @@ from runlane.db.sweeps.pruning import rules
 from runlane.settings import Settings
 from runlane.stack.doctor_sweeps import check_sweeps
 from runlane.stack.findings import Level
-from runlane.sweeps import SWEEPS, Retention
+from runlane.sweeps import SWEEPS, Part, Retention
 from runlane.worker import RUNNER, keep_schedules
 from tests.integration.sweep_world import SweepWorld, sweep_world
 from tests.waiting import until
-from workflows.sweep_schedules import ensure_schedules, make_missing, read_schedule
-from workflows.sweeps import PartReport, SweepInput, SweepWorkflow
+from workflows.sweep_schedules import ensure_schedules, make_missing, read_schedule, run_now, schedule_of
+from workflows.sweeps import PartReport, SweepWorkflow
 
 pytestmark = pytest.mark.integration
 
@@ -132,21 +133,23 @@ async def test_sweep_begun_by_hand_says_what_it_did(sweeps: SweepWorld, settings
 
 
 async def test_part_that_cannot_be_done_keeps_no_other_from_its_turn_and_fails_the_sweep(
-    sweeps: SweepWorld,
+    sweeps: SweepWorld, settings: Settings
 ) -> None:
     await ensure_schedules(sweeps.temporal)
-    request = SweepInput("test", ["no_such_part", "old_rows"])
+    unknown = cast(Part, "no_such_part")  # as of a version that is not there yet
+    broken = replace(SWEEPS["rows"], parts=(unknown, *SWEEPS["rows"].parts))
+    schedule = sweeps.temporal.get_schedule_handle(names.sweep_schedule_id("rows"))
+    await schedule.update(lambda _: ScheduleUpdate(schedule_of(broken)))
 
     async with served(sweeps.temporal, sweeps.activities):
-        handle = await sweeps.temporal.start_workflow(
-            SweepWorkflow.run, request, id="sweep/test", task_queue=names.CORE_QUEUE
-        )
+        handle = sweeps.temporal.get_workflow_handle(await run_now(sweeps.temporal, broken))
         with pytest.raises(WorkflowFailureError) as failure:
             await handle.result()
+        (said,) = await check_sweeps(settings)
 
     assert "no_such_part" in str(failure.value.cause)
     assert "old_rows" not in str(failure.value.cause)
     history = await handle.fetch_history()
-    assert sum(event.HasField("activity_task_completed_event_attributes") for event in history.events) == len(
-        RULES
-    )
+    done = [e for e in history.events if e.HasField("activity_task_completed_event_attributes")]
+    assert len(done) == len(RULES)
+    assert said.detail == "not all was done the last time: rows"
