@@ -61,6 +61,8 @@ class StepCounts:
     total: int = 0
     live: int = 0
     failed: int = 0
+    cancelled: int = 0
+    """By a person; what an exclusion ended is not counted."""
 
 
 def ready_steps(steps: Sequence[Step]) -> list[Step]:
@@ -119,10 +121,13 @@ def tolerated_failures(tolerance: str | None, total: int) -> int:
 def step_verb(step: Step, counts: StepCounts) -> StepVerb | None:
     """How a running step ends, or None while it still has work or admission to come.
 
-    A step without any job completes: nothing was in scope.
+    A step without any job completes: nothing was in scope. One whose jobs were all cancelled is cancelled: it
+    found nothing that the next could go on from, and whoever withdrew its jobs wants no more of it.
     """
     if step.status is not StepStatus.RUNNING or not step.is_admitted or counts.live:
         return None
+    if counts.cancelled and counts.cancelled == counts.total:
+        return StepVerb.CANCEL
     if counts.failed > tolerated_failures(step.tolerance, counts.total):
         return StepVerb.FAIL
     return StepVerb.COMPLETE

@@ -6,6 +6,7 @@ from uuid import UUID
 
 from runlane import names
 from runlane.db import outbox, shards
+from runlane.db.cancel import CAUSE_SCOPE
 from runlane.db.guards import FAILED, IN_PROGRESS, PENDING, is_rerun, job_may, run_may, step_may
 from runlane.db.pool import Connection, Record
 from runlane.errors import Conflict, NotFound, Refused
@@ -100,7 +101,9 @@ WHERE d.run_id = $1 AND d.workflow_id = $2 AND d.closed_at IS NULL
 
 _COUNTS = f"""
 SELECT count(*) FILTER (WHERE generation = 0) AS total, count(*) FILTER (WHERE completed_at IS NULL) AS live,
-       count(*) FILTER (WHERE status = {FAILED} AND NOT {is_rerun("j")}) AS failed
+       count(*) FILTER (WHERE status = {FAILED} AND NOT {is_rerun("j")}) AS failed,
+       count(*) FILTER (WHERE status = '{JOBS.target_of(JobVerb.CANCEL)}'
+                              AND cause IS DISTINCT FROM '{CAUSE_SCOPE}' AND NOT {is_rerun("j")}) AS cancelled
 FROM jobs j WHERE run_id = $1 AND step_id = $2
 """
 
@@ -241,8 +244,9 @@ async def close_step(conn: Connection, run_id: UUID, step_id: str) -> StepStatus
 
 def _step_ended(step: Record, counts: StepCounts, verb: StepVerb) -> Envelope:
     leaves = EVENT_CATALOG.workflow.step
+    leaf = {StepVerb.COMPLETE: leaves.completed, StepVerb.CANCEL: leaves.cancelled}.get(verb, leaves.failed)
     return envelope(
-        leaves.completed if verb is StepVerb.COMPLETE else leaves.failed,
+        leaf,
         StepPayload(
             run_id=step["run_id"],
             step_id=step["step_id"],

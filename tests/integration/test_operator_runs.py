@@ -15,6 +15,7 @@ from runlane.db.acts import Act, StepOfRun
 from runlane.db.cancel import cancel_job, cancel_step
 from runlane.db.claims import ClaimedJob
 from runlane.db.dispatch import PAUSED, PAUSED_LOOK_S
+from runlane.db.operations import Which, begin_cancel
 from runlane.db.pauses import NewPause
 from runlane.db.pool import Pool
 from runlane.db.reruns import rerun_job, rerun_run
@@ -50,19 +51,22 @@ def completed(step_id: str, job: ClaimedJob) -> Done:
 async def test_last_waiting_job_of_a_run_is_cancelled_and_the_run_closes_without_a_worker(
     world: RunWorld,
 ) -> None:
-    run_id = await world.start(graph(a=[], side=[]))
+    """What was withdrawn leaves nothing to go on from: the steps behind it do not begin."""
+    run_id = await world.start(graph(a=[], b=["a"], side=[]))
     await world.until(DISPATCHED, run_id, 2)
 
-    rows = await world.pool.fetch("SELECT id, step_id FROM jobs ORDER BY step_id")
     async with world.pool.acquire() as conn, conn.transaction():
-        assert await cancel_job(conn, world.workspace_id, rows[0]["id"], ACT)
-        await cancel_step(conn, StepOfRun(world.workspace_id, run_id, "side"), ACT)
+        which = Which(run_id=run_id, step_id="a")
+        assert (await begin_cancel(conn, world.workspace_id, which, ACT))["changed"] == 1
+        job_id = await conn.fetchval("SELECT id FROM jobs WHERE step_id = 'side'")
+        assert await cancel_job(conn, world.workspace_id, job_id, ACT)
     await world.relay()
 
     assert await world.end_of(run_id) == "failed"
     assert await world.count_jobs(run_id) == {"cancelled": 2}
     steps = await world.pool.fetch("SELECT step_id, status FROM run_steps ORDER BY step_id")
-    assert [tuple(row) for row in steps] == [("a", "completed"), ("side", "cancelled")]
+    assert [tuple(row) for row in steps] == [("a", "cancelled"), ("b", "skipped"), ("side", "cancelled")]
+    assert await world.value("SELECT count(*) FROM outbox WHERE type = 'workflow.step.cancelled'") == 2
     assert await world.value("SELECT count(*) FROM dispatches WHERE closed_at IS NULL") == 0
 
 

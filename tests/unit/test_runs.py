@@ -85,6 +85,15 @@ def test_failures_inside_the_tolerance_complete_the_step() -> None:
     assert step_verb(step, StepCounts(total=4, failed=3)) is StepVerb.FAIL
 
 
+def test_step_is_cancelled_with_the_last_of_its_jobs_only() -> None:
+    step = Step("a", "noop", R, is_admitted=True)
+
+    assert step_verb(step, StepCounts(total=2, cancelled=1)) is StepVerb.COMPLETE
+    assert step_verb(step, StepCounts(total=2, cancelled=1, live=1)) is None
+    assert step_verb(step, StepCounts(total=2, cancelled=2)) is StepVerb.CANCEL
+    assert step_verb(step, StepCounts()) is StepVerb.COMPLETE
+
+
 def test_a_run_ends_when_all_its_steps_have() -> None:
     assert run_verb(chain(C, R)) is None
     assert run_verb(chain(C, C)) is RunVerb.COMPLETE
