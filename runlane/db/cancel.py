@@ -28,6 +28,9 @@ CAUSE_RUN: Final = "run"
 CAUSE_STEP: Final = "step"
 """The same of an action on a step."""
 
+CAUSE_SCOPE: Final = "scope"
+"""The same of a new exclusion."""
+
 NOTICE_JOBS: Final = 100
 """Jobs of one control notice: PostgreSQL takes 8,000 bytes in each."""
 
