@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from runlane.cli.answers import objects_in
+from runlane.cli.answers import counts_in, objects_in
 from runlane.cli.options import JsonFlag
 from runlane.cli.output import Column, note, print_json, print_rows
 from runlane.cli.profile import open_client
@@ -12,7 +12,8 @@ from runlane.cli.runs import PATH, Definition, Options, Targets, new_run
 
 COLUMNS = (
     Column("STEP", "step_id"), Column("TOOL", "tool_id"), Column("JOBS", "jobs"), Column("EXACT", "is_exact"),
-    Column("QUEUE", "task_queue"), Column("SLOTS", "slots"), Column("MISSING", "missing"),
+    Column("SKIPPED", "left_out"), Column("QUEUE", "task_queue"), Column("SLOTS", "slots"),
+    Column("MISSING", "missing"),
 )  # fmt: skip
 
 
@@ -42,7 +43,8 @@ def plan(
         rows: list[dict[str, object]] = []
         for step in objects_in(found, "steps"):
             routes = objects_in(step, "routes") or [{"task_queue": None, "slots": None}]
-            rows += [{**step, **route} for route in routes]
+            left_out = [f"{count} {reason}" for reason, count in counts_in(step, "skipped").items()]
+            rows += [{**step, **route, "left_out": left_out or None} for route in routes]
         print_rows(rows, COLUMNS)
         note("jobs of steps that need others are what is known today")
     if strict and found["missing"]:
