@@ -65,7 +65,7 @@ def raw(
         with client.streamed(path, {"attempt": attempt} if attempt is not None else None) as response:
             body = response.read()
     if output is not None:
-        _write_new(output, body)
+        write_new(output, body)
         note(f"{len(body)} bytes in {output}")
     elif sys.stdout.isatty():
         for line in body.decode(errors="replace").splitlines():
@@ -74,7 +74,12 @@ def raw(
         sys.stdout.buffer.write(body)
 
 
-def _write_new(path: Path, body: bytes) -> None:
+def write_new(path: Path, body: bytes) -> None:
+    """Writes a file that must not be there yet.
+
+    Raises:
+        CommandError: it is there, or cannot be written.
+    """
     try:
         with path.open("xb") as file:
             file.write(body)

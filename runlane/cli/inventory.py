@@ -2,13 +2,15 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, Final
 
 import typer
 
+from runlane.cli.evidence import write_new
 from runlane.cli.lists import Listing, print_list
 from runlane.cli.options import JsonFlag, Limit, Sort
-from runlane.cli.output import Column
+from runlane.cli.output import Column, note
 from runlane.cli.processes import worker_app
 from runlane.cli.profile import open_client
 
@@ -66,6 +68,8 @@ def register(app: typer.Typer) -> None:
     for noun, what in _LISTS.items():
         group = typer.Typer(no_args_is_help=True, help=what.help)
         group.command("list", help=what.help)(_command(what))
+        if noun == "screenshot":
+            group.command("save")(save_screenshot)
         app.add_typer(group, name=noun)
     findings = typer.Typer(no_args_is_help=True, help="What is wrong, and where.")
     findings.command("list")(list_findings)
@@ -84,6 +88,19 @@ def list_findings(
     if severity:
         query["severity"] = severity
     print_list(Listing("/v1/findings", _FINDINGS, limit, sort, as_json), query)
+
+
+def save_screenshot(
+    screenshot: Annotated[str, typer.Argument(help="Its id, or the end of it.")],
+    file: Annotated[Path, typer.Argument(help="A new file to write to.")],
+) -> None:
+    """Download a picture of a web service (PNG)."""
+    with open_client() as client:
+        path = f"/v1/screenshots/{client.resolve('/v1/screenshots', screenshot)}/image"
+        with client.streamed(path) as response:
+            body = response.read()
+    write_new(file, body)
+    note(f"{len(body)} bytes in {file}")
 
 
 @worker_app.command("list")

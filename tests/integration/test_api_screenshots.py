@@ -1,19 +1,23 @@
 """Pictures as the API gives them: a list, and each as the PNG that was taken."""
 
 import base64
+import json
 from collections.abc import AsyncIterator
+from pathlib import Path
 from uuid import UUID
 
 import pytest
 import pytest_asyncio
 
 from runlane import names
+from runlane.cli.errors import ExitCode
 from runlane.db.pool import Pool
 from runlane.settings import Settings
 from runlane.storage import Storage, StorageConfig
 from runlane.tools import Category
-from tests.integration.api_world import ApiWorld, assert_problem, open_api
+from tests.integration.api_world import ApiWorld, assert_problem, open_api, served
 from tests.integration.merge_world import World
+from tests.integration.test_cli_api import Terminal
 from tests.integration.test_merge_pictures import png
 
 pytestmark = pytest.mark.integration
@@ -71,6 +75,23 @@ async def test_pictures_are_listed_and_given_to_their_workspace_alone(
     assert image.headers["x-content-type-options"] == "nosniff"
     assert (narrowed, theirs) == ([1, 1, 1, 0], [])
     assert_problem(refused, 404, "screenshot.not_found")
+
+
+async def test_picture_is_saved_to_a_new_file(
+    world: ApiWorld, pool: Pool, settings: Settings, tmp_path: Path
+) -> None:
+    inventory = await World.make(pool)
+    await take_picture(inventory, settings)
+    async with world.caller_of(inventory.workspace_id) as owner, served(world.app) as url:
+        terminal = Terminal(url, owner.key, tmp_path, settings)
+        listed = await terminal.run("screenshot", "list", "--json")
+        (row,) = json.loads(listed.out)["items"]
+
+        saved = await terminal.run("screenshot", "save", row["id"], "page.png")
+        again = await terminal.run("screenshot", "save", row["id"], "page.png")
+
+    assert (saved.code, again.code) == (0, ExitCode.USAGE), saved.err
+    assert (tmp_path / "page.png").read_bytes() == png()
 
 
 async def test_picture_that_is_not_the_one_that_was_merged_is_not_given(

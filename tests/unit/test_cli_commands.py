@@ -44,8 +44,8 @@ def _run(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
         "job cancel", "job priority", "job rerun", "operation list", "operation show", "operation abort",
         "pause list", "pause set", "pause lift",
         "job list", "job show", "target add", "target list", "target show",
-        "asset list", "service list", "url list", "screenshot list", "finding list", "key create",
-        "workspace create",
+        "asset list", "service list", "url list", "screenshot list", "screenshot save", "finding list",
+        "key create", "workspace create",
         "sweep list", "sweep run",
     ],
 )  # fmt: skip
