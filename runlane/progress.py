@@ -72,7 +72,7 @@ def estimate_run(steps: Sequence[tuple[StepFacts, Estimate]]) -> Estimate:
     """Estimates when a run ends: known only once each of its steps has begun and is known."""
     unbegun = sum(step.status is StepStatus.WAITING for step, _ in steps)
     if unbegun:
-        return Estimate(unknown=f"{unbegun} steps have not begun")
+        return Estimate(unknown=f"steps that have not begun: {unbegun}")
     for step, estimate in steps:
         if estimate.unknown is not None:
             return Estimate(unknown=f"{step.step_id}: {estimate.unknown}")

@@ -271,7 +271,7 @@ def _queue(waiting: Waiting) -> Check:
     queued = waiting.queued
     if queued is None:
         return Check(Reason.QUEUED, is_holding=False, text="not dispatched")
-    ahead = f", behind {queued.ahead} open batches" if queued.ahead else ""
+    ahead = f"; open batches before it: {queued.ahead}" if queued.ahead else ""
     text = f"dispatched; waits on {queued.task_queue} since {_moment(queued.since)}{ahead}"
     return Check(Reason.QUEUED, is_holding=True, text=text)
 
@@ -279,7 +279,7 @@ def _queue(waiting: Waiting) -> Check:
 def _line(waiting: Waiting) -> Check:
     ahead = f"more than {COUNTED}" if waiting.ahead > COUNTED else str(waiting.ahead)
     is_in_line = waiting.queued is None
-    text = f"in line: {ahead} jobs of its step come before it" if is_in_line else "taken out of the line"
+    text = f"in line; jobs of its step that come before it: {ahead}" if is_in_line else "not in line"
     return Check(Reason.IN_LINE, is_in_line, text)
 
 

@@ -61,7 +61,7 @@ async def test_progress_counts_estimates_and_is_honest(world: ApiWorld, caller: 
     assert (later["total"], later["ended"]) == (61, 60)
     assert later["steps"][0]["jobs"] == {"completed": 60, "pending": 1}
     assert later["steps"][0]["estimate"] == {"left_s": 1.0, "per_minute": 60.0, "unknown": None}
-    assert later["estimate"]["unknown"] == "4 steps have not begun"
+    assert later["estimate"]["unknown"] == "steps that have not begun: 4"
     run = (await caller.http.get(f"/v1/runs/{run_id}")).json()
     assert run["jobs"] == {"completed": 60, "pending": 1}
     async with world.caller("theirs") as other:

@@ -64,7 +64,7 @@ async def test_reason_of_a_pending_job_follows_its_rows(world: ApiWorld, caller:
     assert text.startswith(f"dispatched; waits on {queue} since ")
 
     await pool.execute("UPDATE jobs SET dispatch_id = NULL")
-    assert await _why(caller, last_id) == ("in_line", "in line: 1 jobs of its step come before it")
+    assert await _why(caller, last_id) == ("in_line", "in line; jobs of its step that come before it: 1")
 
     await pool.execute("UPDATE jobs SET due_at = clock_timestamp() + interval '1 hour', failures = 2")
     reason, text = await _why(caller, job_id)

@@ -44,6 +44,9 @@ async def test_run_completes_through_the_worker(world: World) -> None:
 
     assert await world.statuses(run_id) == {"completed": 30}
     assert await world.attempts(run_id) == {"completed": 30}
+    assert await world.pool.fetchval("SELECT array_agg(DISTINCT argv[1]) FROM job_attempts") == [
+        "runlane.probes.noop"
+    ]
 
 
 async def test_batch_beats_while_its_child_lives(world: World, stack: Stack) -> None:

@@ -51,5 +51,5 @@ def test_run_is_known_only_when_all_of_it_is() -> None:
 
     assert of(known, slow) == Estimate(left_s=1200.0)
     assert of(known, begun) == Estimate(unknown="a: too few of its jobs have ended")
-    assert of(known, waiting) == Estimate(unknown="1 steps have not begun")
+    assert of(known, waiting) == Estimate(unknown="steps that have not begun: 1")
     assert of() == Estimate(left_s=0.0)
