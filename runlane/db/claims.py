@@ -177,7 +177,7 @@ async def _room(conn: Connection, request: ClaimRequest, begun: Record) -> Room:
     room = await limits.room_to_claim(conn, workspace_id, toolset) if begun["is_limited"] else Room()
     most = max(0, min(request.slots, CLAIM_CAP, CLAIM_CAP if room.jobs is None else room.jobs))
     if most and queue == names.shared_scan_queue(toolset):
-        use = await sharing.use_to_claim(conn, queue, workspace_id, toolset, request.dispatch_id)
+        use = await sharing.use_to_claim(conn, sharing.Sharer(workspace_id, toolset), request.dispatch_id)
         most = most if use.may_claim else 0
     return replace(room, jobs=most)
 

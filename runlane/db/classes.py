@@ -1,7 +1,8 @@
 """Classes of workers that come to life or die, and the workflows that this concerns.
 
 A workflow whose jobs nobody serves sleeps: it is called when a worker comes on line. One whose batches lie on
-a queue that nobody polls any more is called, too: it takes them back and dispatches them where they are served.
+a queue that nobody polls any more is called, too: it takes them back and dispatches them where they are
+served.
 """
 
 from collections.abc import Sequence

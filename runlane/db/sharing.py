@@ -10,6 +10,7 @@ from math import floor
 from typing import Final
 from uuid import UUID
 
+from runlane import names
 from runlane.db.guards import IN_PROGRESS, LIVE_JOB, PENDING
 from runlane.db.pool import Connection
 
@@ -64,17 +65,22 @@ class SharedUse:
         return max(0, self.most - self.out) if self.others_wait else None
 
 
-async def use_of(
-    conn: Connection, queue: str, workspace_id: UUID, toolset: str, *, but: Collection[UUID] = ()
-) -> SharedUse:
+@dataclass(frozen=True, slots=True)
+class Sharer:
+    """A workspace that uses the shared workers of a tool set."""
+
+    workspace_id: UUID
+    toolset: str
+
+
+async def use_of(conn: Connection, sharer: Sharer, *, but: Collection[UUID] = ()) -> SharedUse:
     """Reads what a workspace has of a shared queue, `but` these batches. Uses `dispatches_queued`."""
-    (row,) = await conn.fetch(_USE, queue, workspace_id, toolset, list(but))
+    queue = names.shared_scan_queue(sharer.toolset)
+    (row,) = await conn.fetch(_USE, queue, sharer.workspace_id, sharer.toolset, list(but))
     return SharedUse(**dict(row))
 
 
-async def use_to_claim(
-    conn: Connection, queue: str, workspace_id: UUID, toolset: str, dispatch_id: UUID
-) -> SharedUse:
+async def use_to_claim(conn: Connection, sharer: Sharer, dispatch_id: UUID) -> SharedUse:
     """As `use_of`, for a claim of one batch: claims on the same queue follow each other until they end."""
-    await conn.execute(_LOCK, queue)
-    return await use_of(conn, queue, workspace_id, toolset, but=[dispatch_id])
+    await conn.execute(_LOCK, names.shared_scan_queue(sharer.toolset))
+    return await use_of(conn, sharer, but=[dispatch_id])

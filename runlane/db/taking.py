@@ -15,7 +15,7 @@ from runlane.db.guards import LIVE_JOB, PENDING
 from runlane.db.limits import Asker, Room, leave_line, room_to_dispatch, wait_in_line
 from runlane.db.pool import Connection, Record
 from runlane.db.routes import NO_NETWORK, OWN_ONLY, PLACE, Owned, Routes, dead_classes, routes_of, take_back
-from runlane.db.sharing import SHARE_LOOK_S, use_of
+from runlane.db.sharing import SHARE_LOOK_S, Sharer, use_of
 from runlane.definitions import limits_of
 from runlane.runs import BATCHES_PER_SLOT, batch_size
 from runlane.waiting import no_worker
@@ -198,7 +198,7 @@ class StepTaker:
         queue = self._routes.queue_of(NO_NETWORK)
         if queue != names.shared_scan_queue(self._step["toolset"]):
             return None
-        use = await use_of(self._conn, queue, self._call.workspace_id, self._step["toolset"])
+        use = await use_of(self._conn, Sharer(self._call.workspace_id, self._step["toolset"]))
         if use.room == 0:
             self._gate.places.remove(NO_NETWORK)
             self._gate.hold(SHARE_LOOK_S, f"{use.out} of {use.most} shared slots while others wait")

@@ -385,7 +385,8 @@ async def test_claim_gives_the_first_jobs_that_may_be_given_and_no_more(
         else:
             assert set(got[0]) <= {*expected, *other}
             assert not set(got[0]) & set(got[1])
-            assert expected == [] or any(got), "somebody was eligible, and nobody got anything"
+            # one that may take nothing gives the batch up, perhaps before the other one comes
+            assert not (expected and other) or any(got)
         assert await scene.room(home) >= 0
         taken = {(job.job_id, job.attempt) for answer in answers for job in answer.jobs}
         assert not taken & given_out

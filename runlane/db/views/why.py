@@ -11,12 +11,11 @@ from datetime import datetime
 from typing import Final, TypeAlias
 from uuid import UUID
 
-from runlane import names
 from runlane.db import pauses
 from runlane.db.guards import LIVE_JOB, PENDING
 from runlane.db.limits import Uses, uses_of
 from runlane.db.pool import Connection, Record
-from runlane.db.sharing import use_of
+from runlane.db.sharing import Sharer, use_of
 from runlane.db.taking import SUSPECT
 from runlane.errors import NotFound
 from runlane.jobs import JobStatus, RunStatus, StepStatus
@@ -193,7 +192,7 @@ async def _controls(conn: Connection, workspace_id: UUID, rows: Sequence[Record]
         if toolset not in controls:
             use = None
             if row["allow_shared"]:
-                use = await use_of(conn, names.shared_scan_queue(toolset), workspace_id, toolset)
+                use = await use_of(conn, Sharer(workspace_id, toolset))
             shared = LimitUse("the shared workers", use.out, use.most) if use and use.others_wait else None
             controls[toolset] = _Controls(await uses_of(conn, workspace_id, toolset), shared)
     return controls
