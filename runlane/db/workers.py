@@ -135,8 +135,8 @@ RETURNING *
 _REJOIN = """
 UPDATE workers
 SET incarnation = $2, status = 'online', name = $4, toolsets = $5, slots = $6, version = $7, protocol = $8,
-    tools = $9, joined_at = clock_timestamp(), left_at = NULL, beat_at = clock_timestamp(), stream_seen_at = NULL,
-    stream_replica = NULL
+    tools = $9, joined_at = clock_timestamp(), left_at = NULL, beat_at = clock_timestamp(),
+    stream_seen_at = NULL, stream_replica = NULL
 WHERE id = $1 AND deleted_at IS NULL AND status <> 'revoked'
   AND (incarnation IS NULL OR incarnation = $2 OR status = 'offline' OR stream_seen_at IS NULL
        OR greatest(stream_seen_at, beat_at) < clock_timestamp() - make_interval(secs => $3))

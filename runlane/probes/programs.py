@@ -44,7 +44,7 @@ _REHEARSALS: Final = 16
 
 
 def warm_up() -> None:
-    """Does once what each fork would do anew: what libraries import at their first use is 45 ms of a web batch.
+    """Does once what each fork would do anew: what libraries import at first use is 45 ms of a web batch.
 
     The names are the libraries' own business; one that is gone costs time, not correctness.
     """
@@ -56,7 +56,7 @@ def warm_up() -> None:
 
 
 def _rehearse() -> None:
-    """Works off a job that does nothing, so that forks find code and type caches as a first use leaves them."""
+    """Works off a job that does nothing: forks find code and type caches as a first use leaves them."""
     source, jobs = os.pipe()
     answers, sink = os.pipe()
     try:

@@ -21,7 +21,7 @@ DYNAMIC_CONFIG: Final[Mapping[str, str]] = {
     # Cancel reaches an activity at once, not with its next heartbeat.
     "frontend.WorkerCommandsEnabled": "true",
     "system.enableCancelActivityWorkerCommand": "true",
-    # By default a shard looks for new tasks 20 times a second: with few shards each hop then waits up to 50 ms.
+    # By default a shard looks for new tasks 20 times a second: with few shards each hop waits up to 50 ms.
     "history.transferProcessorMaxPollRPS": "1000",
 }
 """Same values as deploy/temporal-dynamicconfig.yaml."""
