@@ -1,7 +1,8 @@
 """A scan host that speaks to the gateway without an SDK: it sends what it likes."""
 
+import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -19,10 +20,12 @@ from temporalio.api.workflowservice.v1 import (
 )
 
 from runlane import names
-from tests.integration.worker_host import Host, joined_host, open_stream
+from runlane.errors import Refused
+from tests.integration.worker_host import NOTHING, Host, joined_host, open_stream
 from tests.integration.worker_world import World
 
 SERVICE = "/temporal.api.workflowservice.v1.WorkflowService/"
+BEAT_S = 2.0
 AnswerT = TypeVar("AnswerT", bound=Message)
 
 
@@ -83,9 +86,21 @@ async def raw_host(world: World, secret: str | None = None) -> AsyncIterator[Raw
 
 @asynccontextmanager
 async def present_host(world: World, secret: str | None = None) -> AsyncIterator[RawHost]:
-    """An enrolled host that is there."""
+    """An enrolled host that is there, however long the test takes."""
     async with raw_host(world, secret) as host, open_stream(world, host.host):
-        yield host
+        beating = asyncio.create_task(_beat(host.host))
+        try:
+            yield host
+        finally:
+            beating.cancel()
+            await asyncio.wait([beating])
+
+
+async def _beat(host: Host) -> None:
+    with suppress(Refused):  # the test has ended this life
+        while True:
+            await host.api.heartbeat(NOTHING)
+            await asyncio.sleep(BEAT_S)
 
 
 @asynccontextmanager

@@ -304,7 +304,7 @@ class TestPresence:
 
     async def test_open_poll_of_a_frozen_worker_ends(self, world: World) -> None:
         """Its connections stand, but it beats no more."""
-        async with present_host(world) as host:
+        async with raw_host(world) as host, open_stream(world, host.host):
             poll = asyncio.create_task(host.poll())
             await until(lambda: is_polled(host))
 
