@@ -11,6 +11,8 @@ from runlane.jobs import (
     JOBS,
     MAX_FAILURES,
     MAX_FREE_ATTEMPTS,
+    MAX_LOSSES,
+    QUARANTINED,
     RUNS,
     STEPS,
     JobStatus,
@@ -81,7 +83,29 @@ def test_a_fatal_outcome_fails_at_once_and_is_not_retryable() -> None:
 
 
 def test_only_a_failed_merge_is_retryable() -> None:
-    assert judge(Outcome.MERGE_FAILED, failures=0, free_attempts=0).retryable
+    decided = [outcome for outcome in Outcome if outcome not in (Outcome.CANCELLED, Outcome.STALE)]
+
+    retryable = {
+        outcome
+        for outcome in decided
+        if judge(outcome, failures=3, free_attempts=19, lives_lost=MAX_LOSSES).retryable
+    }
+
+    assert retryable == {Outcome.MERGE_FAILED}
+
+
+def test_job_that_ended_three_lives_of_workers_is_quarantined_and_is_not_charged() -> None:
+    verdicts = [judge(Outcome.LOST, failures=0, free_attempts=n, lives_lost=n + 1) for n in range(MAX_LOSSES)]
+
+    assert [verdict.verb for verdict in verdicts] == [JobVerb.RELEASE, JobVerb.RELEASE, JobVerb.FAIL]
+    assert verdicts[-1].reason == QUARANTINED
+    assert not verdicts[-1].charged
+
+
+def test_job_that_was_given_back_is_not_quarantined_for_what_happened_before() -> None:
+    verdict = judge(Outcome.RELEASED, failures=0, free_attempts=5, lives_lost=MAX_LOSSES)
+
+    assert verdict.verb is JobVerb.RELEASE
 
 
 def test_retry_back_off_doubles_from_ten_seconds_to_two_minutes() -> None:
