@@ -6,7 +6,7 @@ from uuid import UUID
 
 import pytest
 
-from runlane.errors import Defect, Invalid, UnknownEvent
+from runlane.errors import Defect, Invalid
 from runlane.events import EVENT_CATALOG, Actor, BusEvent, envelope, payloads
 from runlane.events.wire import decode, sequence_of, to_fields, validate
 
@@ -77,15 +77,6 @@ def test_hostile_text_becomes_storable_and_is_cut() -> None:
 def test_a_subject_that_is_no_plain_name_is_a_defect(subject: str) -> None:
     with pytest.raises(Defect, match="subject"):
         envelope(EVENT_CATALOG.job.failed, failed(None), workspace_id=WORKSPACE, subject=subject)
-
-
-def test_a_reserved_leaf_is_refused() -> None:
-    payload = payloads.JobResetStuck(
-        job_id=JOB, run_id=JOB, step_id="s", tool_id="t", attempt=1, retry_job_id=JOB
-    )
-
-    with pytest.raises(UnknownEvent, match="reserved"):
-        envelope(EVENT_CATALOG.job.reset_stuck, payload, workspace_id=WORKSPACE, subject=SUBJECT)
 
 
 def test_the_payload_of_another_leaf_is_a_defect() -> None:
