@@ -1,5 +1,6 @@
 """What the API process opens at its start and closes at its end."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
@@ -21,6 +22,8 @@ from workflows.dispatching import Limits
 
 ENGINE_SIZE: Final = 10
 SYSTEM_POOL_SIZE: Final = 10
+DOWNLOADS: Final = 1
+"""Results at once: each is that of a whole batch, in memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +44,8 @@ class Resources:
     pepper: bytes
     tallies: Tallies
     tails: TailHub
+    downloads: asyncio.Semaphore
+    """Held while a result is read for a download."""
 
 
 @asynccontextmanager
@@ -80,4 +85,5 @@ async def open_resources(settings: Settings) -> AsyncIterator[Resources]:
             pepper,
             Tallies(),
             tails,
+            asyncio.Semaphore(DOWNLOADS),
         )

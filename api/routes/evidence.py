@@ -19,13 +19,8 @@ from runlane.tools.staged import TooManyBytes, own_lines
 
 router = APIRouter(prefix="/jobs", tags=["jobs"])
 
-DOWNLOADS: Final = 1
-"""At once in one process: each holds the result of a whole batch in memory."""
-
 MAX_DOWNLOAD_BYTES: Final = 32 * 1024 * 1024
 """Lines of one job; twice what a scan worker keeps of it."""
-
-_turns: Final = asyncio.Semaphore(DOWNLOADS)
 
 JobId = Annotated[UUID, Path(description="id of a job")]
 
@@ -61,7 +56,7 @@ async def result(reader: JobReading, job_id: JobId, query: Annotated[ResultQuery
     """Downloads what an attempt staged, as it is, while it is kept: lines of this job only."""
     async with reader.transaction() as conn:
         kept = await kept_result(driver(conn), reader.workspace_id, job_id, query.attempt)
-    async with _turns:
+    async with reader.resources.downloads:
         body = await _lines(reader, kept)
     name = f"job-{job_id}-attempt-{kept.attempt}.ndjson"
     headers = {

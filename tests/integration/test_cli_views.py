@@ -50,7 +50,7 @@ async def test_operator_watches_a_run_from_plan_to_raw_result(
     assert (plan.code, why.code) == (ExitCode.CHECK_FAILED, 0)
     assert "no live worker for the tool set probe" in plan.out
     assert "because: no live worker for the tool set probe" in why.out
-    assert [step["groups"] for step in run_why.json["steps"]] == [[]]  # type: ignore[attr-defined]
+    assert '"groups":[]' in run_why.out  # its one job is in progress
     assert "test host" in attempts.out
     assert errors.json == {"items": []}
     assert (raw.code, again.code) == (0, ExitCode.USAGE)
@@ -58,4 +58,4 @@ async def test_operator_watches_a_run_from_plan_to_raw_result(
     assert written == f'{{"job":"{job.job_id}","attempt":1,"records":[{{"n":1}}]}}'
     assert "left: unknown: only: no live worker for the tool set probe" in progress.out
     assert tail.out.splitlines()[-1] == '{"event":"end","status":"cancelled"}'
-    assert len(listed.json["items"]) == 1  # type: ignore[arg-type]
+    assert listed.out.count('"id":') == 1
