@@ -11,6 +11,7 @@ from api.gate import OPENAPI, Gate
 from api.middleware import BodyLimit, RequestId
 from api.resources import open_resources
 from api.routes import (
+    exclusions,
     health,
     inventory,
     jobs,
@@ -65,6 +66,7 @@ def _v1() -> APIRouter:
         operations,
         pauses,
         limits,
+        exclusions,
         views,
         inventory,
         screenshots,

@@ -53,7 +53,7 @@ class JobStatus(StrEnum):
     COMPLETED = "completed"  # set by the merge, in the transaction that merged the result
     FAILED = "failed"  # set when the budget is spent or no retry can help
     CANCELLED = "cancelled"  # set by a person or by the end of the run; the result is discarded
-    SKIPPED = "skipped"  # set by the run when an upstream step failed
+    SKIPPED = "skipped"  # never ran: an upstream step failed, or what it is about is excluded
 
 
 class JobVerb(StrEnum):

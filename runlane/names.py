@@ -176,6 +176,11 @@ def limit_subject(limit_id: UUID) -> str:
     return f"limit/{limit_id}"
 
 
+def exclusion_subject(exclusion_id: UUID) -> str:
+    """CloudEvents subject of an exclusion."""
+    return f"exclusion/{exclusion_id}"
+
+
 def operation_subject(operation_id: UUID) -> str:
     """CloudEvents subject of an operation on many jobs."""
     return f"operation/{operation_id}"

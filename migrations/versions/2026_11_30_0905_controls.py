@@ -79,13 +79,37 @@ CREATE INDEX outages_open ON outages (server) WHERE ended_at IS NULL;
 
 CREATE TABLE exclusions (
   id uuid PRIMARY KEY DEFAULT uuidv7(),
-  workspace_id uuid NOT NULL REFERENCES workspaces ON DELETE CASCADE,
-  kind text NOT NULL CHECK (kind IN ('domain', 'network')),
-  value text NOT NULL,
+  workspace_id uuid REFERENCES workspaces ON DELETE CASCADE,
+  target_id uuid,
+  kind text NOT NULL CHECK (kind IN ('domain', 'host', 'network', 'port')),
+  value text NOT NULL CHECK (length(value) BETWEEN 1 AND 253),
   reason text,
+  created_by text,
   created_at timestamptz NOT NULL DEFAULT clock_timestamp(),
-  UNIQUE (workspace_id, kind, value)
+  UNIQUE NULLS NOT DISTINCT (workspace_id, target_id, kind, value),
+  CHECK (workspace_id IS NOT NULL OR target_id IS NULL),
+  CHECK (kind <> 'network' OR pg_input_is_valid(value, 'cidr')),
+  FOREIGN KEY (workspace_id, target_id) REFERENCES targets (workspace_id, id) ON DELETE CASCADE
 );
+COMMENT ON TABLE exclusions IS 'what is never scanned: everywhere (no workspace), in a workspace, or for one target';
+
+CREATE FUNCTION runlane_effective(place inet) RETURNS inet LANGUAGE sql IMMUTABLE PARALLEL SAFE
+RETURN CASE
+  WHEN family(place) = 4 OR masklen(place) < 128 THEN place
+  WHEN place << '::ffff:0:0/96' OR place << '64:ff9b::/96' THEN '0.0.0.0'::inet + (
+    get_byte(inet_send(place), 16)::bigint * 16777216 + get_byte(inet_send(place), 17) * 65536
+    + get_byte(inet_send(place), 18) * 256 + get_byte(inet_send(place), 19))
+  WHEN place << '2002::/16' THEN '0.0.0.0'::inet + (
+    get_byte(inet_send(place), 6)::bigint * 16777216 + get_byte(inet_send(place), 7) * 65536
+    + get_byte(inet_send(place), 8) * 256 + get_byte(inet_send(place), 9))
+  ELSE place END;
+COMMENT ON FUNCTION runlane_effective IS 'the IPv4 address that an IPv4-mapped, NAT64 or 6to4 address stands for';
+
+CREATE FUNCTION runlane_is_inside(place text, network text) RETURNS boolean LANGUAGE sql STABLE PARALLEL SAFE
+RETURN CASE WHEN pg_input_is_valid(place, 'inet')
+  THEN place::inet <<= network::inet OR runlane_effective(place::inet) <<= network::inet
+  ELSE false END;
+COMMENT ON FUNCTION runlane_is_inside IS 'whether a text is an address or network, and that all of it lies in a network';
 
 CREATE TABLE blackout_windows (
   id uuid PRIMARY KEY DEFAULT uuidv7(),

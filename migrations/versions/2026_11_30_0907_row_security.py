@@ -17,10 +17,10 @@ TENANT_TABLES = (
     "asset_services", "urls", "technologies", "vulnerabilities", "tool_profiles", "projects",
     "project_scopes", "schedules", "schedule_fires", "job_histories", "run_targets", "run_steps",
     "run_needs", "run_shards", "dispatches", "jobs", "job_results", "job_attempts", "job_error_logs",
-    "port_observations", "http_responses", "url_observations", "screenshots", "limit_claims", "exclusions",
+    "port_observations", "http_responses", "url_observations", "screenshots", "limit_claims",
     "blackout_windows", "commands", "outbox", "audit_events", "operations",
 )  # fmt: skip
-SHARED_TABLES = ("tools", "connectors", "workflow_definitions", "limits", "pauses")
+SHARED_TABLES = ("tools", "connectors", "workflow_definitions", "limits", "pauses", "exclusions")
 APPEND_ONLY = ("audit_events",)
 
 ARCHIVER = "runlane_drop_archived_audit(bigint, bigint, integer, text, bytea)"

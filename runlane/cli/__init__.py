@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from runlane.cli import (
+    exclusions,
     inventory,
     jobs,
     keys,
@@ -43,6 +44,7 @@ app.add_typer(jobs.app, name="job")
 app.add_typer(operations.app, name="operation")
 app.add_typer(pauses.app, name="pause")
 app.add_typer(limits.app, name="limit")
+app.add_typer(exclusions.app, name="exclusion")
 views.register(jobs.app, runs.app)
 app.add_typer(targets.app, name="target")
 revoke.register(processes.worker_app)

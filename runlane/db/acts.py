@@ -24,6 +24,8 @@ class Action(StrEnum):
     JOB_REMERGE = "job.remerge"
     JOBS_CANCEL = "jobs.cancel"
     JOBS_CANCEL_ABORT = "jobs.cancel.abort"
+    EXCLUSION = "exclusion.set"
+    EXCLUSION_REMOVE = "exclusion.remove"
     LIMIT = "limit.set"
     LIMIT_REMOVE = "limit.remove"
     PAUSE = "pause.set"

@@ -2,7 +2,8 @@
 
 The scope is frozen when the step opens (`scope_as_of`), a cursor on the step's row remembers how far admit
 has come, and the unique key of `jobs` makes a repeated chunk write nothing twice. Every chunk holds the run's
-row `FOR SHARE`: a cancelled run admits no more.
+row `FOR SHARE`: a cancelled run admits no more. An excluded subject has a job as well, skipped at once: an
+operator sees what was left out.
 """
 
 from collections.abc import Mapping
@@ -12,7 +13,7 @@ from typing import Final
 from uuid import UUID
 
 from runlane import names
-from runlane.db import outbox
+from runlane.db import outbox, scope
 from runlane.db.guards import step_may
 from runlane.db.pool import Connection, Record
 from runlane.events import EVENT_CATALOG, Envelope, envelope
@@ -42,9 +43,10 @@ SET status = '{STEPS.target_of(StepVerb.OPEN)}', opened_at = clock_timestamp(),
 WHERE run_id = $1 AND step_id = $2 AND {step_may(StepVerb.OPEN)}
 """
 
-_STEP = """
+_STEP = f"""
 SELECT s.workspace_id, s.run_id, s.step_id, s.tool_id, s.scope_as_of, s.admit_cursor, s.admitted_at, s.status,
-       coalesce(s.priority, h.priority) AS priority, w.allowed_networks::text[] AS allowed_networks
+       coalesce(s.priority, h.priority) AS priority, w.allowed_networks::text[] AS allowed_networks,
+       {scope.any_in("s.workspace_id")} AS has_exclusions
 FROM run_steps s
 JOIN job_histories h ON h.id = s.run_id
 JOIN workspaces w ON w.id = s.workspace_id
@@ -134,7 +136,9 @@ async def admit_chunk(conn: Connection, run_id: UUID, step_id: str) -> Admitted:
         _SUBJECTS[tool.fans_out], run_id, step["scope_as_of"], step["admit_cursor"], CHUNK
     )
     created = await _insert(conn, step, subjects) if subjects else []
-    await outbox.insert(conn, created)
+    await outbox.insert(conn, [_created(step, row) for row in created])
+    if step["has_exclusions"]:
+        await scope.skip_excluded(conn, [row["id"] for row in created])
     is_done = len(subjects) < CHUNK
     cursor = subjects[-1]["subject_id"] if subjects else None
     await conn.execute(_ADVANCE, run_id, step_id, cursor, is_done, len(created))
@@ -151,11 +155,11 @@ def _is_own_only(spec: Mapping[str, str | None], allowed: tuple[str, ...]) -> bo
     return bool(allowed and place) and is_inside_only(str(place), allowed)
 
 
-async def _insert(conn: Connection, step: Record, subjects: list[Record]) -> list[Envelope]:
+async def _insert(conn: Connection, step: Record, subjects: list[Record]) -> list[Record]:
     tool = TOOLS[step["tool_id"]]
     columns = ("target_id", "asset_id", "service_id", "network_id", "subject_id", "spec")
     allowed = tuple(step["allowed_networks"])
-    rows = await conn.fetch(
+    return await conn.fetch(
         _INSERT,
         step["workspace_id"],
         step["run_id"],
@@ -167,21 +171,22 @@ async def _insert(conn: Connection, step: Record, subjects: list[Record]) -> lis
         *([subject[column] for subject in subjects] for column in columns),
         [_is_own_only(subject["spec"], allowed) for subject in subjects],
     )
-    return [
-        envelope(
-            EVENT_CATALOG.job.created,
-            JobCreated(
-                job_id=row["id"],
-                run_id=step["run_id"],
-                step_id=step["step_id"],
-                tool_id=tool.name,
-                attempt=0,
-                category=tool.category,
-                target_id=row["target_id"],
-                asset_id=row["asset_id"],
-            ),
-            workspace_id=step["workspace_id"],
-            subject=names.job_subject(row["id"]),
-        )
-        for row in rows
-    ]
+
+
+def _created(step: Record, row: Record) -> Envelope:
+    tool = TOOLS[step["tool_id"]]
+    return envelope(
+        EVENT_CATALOG.job.created,
+        JobCreated(
+            job_id=row["id"],
+            run_id=step["run_id"],
+            step_id=step["step_id"],
+            tool_id=tool.name,
+            attempt=0,
+            category=tool.category,
+            target_id=row["target_id"],
+            asset_id=row["asset_id"],
+        ),
+        workspace_id=step["workspace_id"],
+        subject=names.job_subject(row["id"]),
+    )

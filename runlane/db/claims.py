@@ -11,7 +11,7 @@ from datetime import timedelta
 from uuid import UUID
 
 from runlane import names
-from runlane.db import limits, outbox, sharing
+from runlane.db import limits, outbox, scope, sharing
 from runlane.db.guards import IN_PROGRESS, PENDING, job_may
 from runlane.db.limits import Room
 from runlane.db.pauses import is_paused
@@ -51,7 +51,7 @@ class ClaimAnswer:
     category: str | None = None
     run_id: UUID | None = None
     options: Mapping[str, object] = field(default_factory=dict)
-    """Options of the tool for every job of the batch, and what the platform adds (`allow`, `timeout_s`)."""
+    """Options of the tool for every job of the batch, and the platform's (`allow`, `deny`, `timeout_s`)."""
     jobs: Sequence[ClaimedJob] = ()
 
 
@@ -60,12 +60,14 @@ _WORKSPACE = """(w.workspace_id = j.workspace_id
          OR (w.scope = 'shared' AND ws.allow_shared AND NOT j.own_only))"""
 _NETWORK = "w.network_id IS NOT DISTINCT FROM j.network_id"
 _NOT_PAUSED = f"NOT {is_paused('j.workspace_id', 'j.run_id', 'j.toolset')}"
+_IN_SCOPE = f"NOT {scope.is_excluded('j')}"
 _RUNNABLE_SHAPE = "j.target_id IS NOT NULL AND j.spec IS NOT NULL"
 
 # Calls with one key follow each other: the second one sees what the first one was given.
 _BEGIN = f"""
 SELECT pg_advisory_xact_lock(hashtextextended($2, 0)), d.workspace_id, d.task_queue, t.toolset,
-       EXISTS (SELECT FROM limits l WHERE {limits.covers("d.workspace_id", "t.toolset")}) AS is_limited
+       EXISTS (SELECT FROM limits l WHERE {limits.covers("d.workspace_id", "t.toolset")}) AS is_limited,
+       {scope.any_in("d.workspace_id")} AS has_exclusions
 FROM dispatches d
 JOIN run_steps s ON s.run_id = d.run_id AND s.step_id = d.step_id
 JOIN tools t ON t.id = s.tool_id
@@ -85,6 +87,7 @@ WITH eligible AS (
     AND {_NETWORK}
     AND {_NOT_PAUSED}
     AND {_RUNNABLE_SHAPE}
+    AND {_IN_SCOPE}
     AND NOT EXISTS (SELECT FROM job_attempts a WHERE a.dispatch_id = $1 AND a.claim_key = $5)
   ORDER BY j.priority, j.created_at, j.id
   LIMIT $4
@@ -96,7 +99,7 @@ WITH eligible AS (
   FROM eligible
   WHERE jobs.id = eligible.id
   RETURNING jobs.id, jobs.workspace_id, jobs.run_id, jobs.step_id, jobs.tool_id, jobs.category, jobs.attempt,
-            jobs.spec, jobs.priority, jobs.created_at
+            jobs.spec, jobs.target_id, jobs.priority, jobs.created_at
 ), remembered AS (
   INSERT INTO job_attempts (job_id, attempt, workspace_id, dispatch_id, worker_id, incarnation, claim_key)
   SELECT id, attempt, workspace_id, $1, $2, $3, $5 FROM claimed
@@ -105,7 +108,8 @@ SELECT * FROM claimed ORDER BY priority, created_at, id
 """
 
 _CLAIMED_BEFORE = f"""
-SELECT j.id, j.workspace_id, j.run_id, j.step_id, j.tool_id, j.category, j.attempt, j.spec
+SELECT j.id, j.workspace_id, j.run_id, j.step_id, j.tool_id, j.category, j.attempt, j.spec,
+       j.target_id
 FROM job_attempts a
 JOIN jobs j ON j.id = a.job_id AND j.attempt = a.attempt AND j.status = {IN_PROGRESS}
 WHERE a.dispatch_id = $1 AND a.claim_key = $2 AND a.worker_id = $3 AND a.incarnation = $4
@@ -148,6 +152,8 @@ async def claim(conn: Connection, request: ClaimRequest) -> ClaimAnswer:
     if begun is None:
         return ClaimAnswer(request.dispatch_id)
     room = await _room(conn, request, begun)
+    if begun["has_exclusions"]:
+        await scope.skip_dispatched(conn, request.dispatch_id)
     rows = await conn.fetch(
         _CLAIM, request.dispatch_id, request.worker_id, request.incarnation, room.jobs, request.claim_key
     )
@@ -168,7 +174,9 @@ async def claim(conn: Connection, request: ClaimRequest) -> ClaimAnswer:
         return ClaimAnswer(request.dispatch_id)
     if len(rows) < context["size"]:
         await conn.execute(_GIVE_UP_REST, request.dispatch_id, timedelta(0))
-    return _answer(request, rows, context)
+    targets = [row["target_id"] for row in rows] if begun["has_exclusions"] else []
+    denied = await scope.denied(conn, begun["workspace_id"], targets) if targets else {}
+    return _answer(request, rows, context, denied)
 
 
 async def _room(conn: Connection, request: ClaimRequest, begun: Record) -> Room:
@@ -182,12 +190,15 @@ async def _room(conn: Connection, request: ClaimRequest, begun: Record) -> Room:
     return replace(room, jobs=most)
 
 
-def _answer(request: ClaimRequest, rows: Sequence[Record], context: Record) -> ClaimAnswer:
+def _answer(
+    request: ClaimRequest, rows: Sequence[Record], context: Record, denied: Mapping[UUID | None, list[str]]
+) -> ClaimAnswer:
     first = rows[0]
     networks = [*context["allowed_networks"], *context["cidrs"]]
     options = {
         **context["config"],
         "allow": [str(network) for network in networks],
+        "deny": denied.get(None, []),
         "timeout_s": TOOLS[first["tool_id"]].wall_s,
     }
     return ClaimAnswer(
@@ -196,8 +207,16 @@ def _answer(request: ClaimRequest, rows: Sequence[Record], context: Record) -> C
         category=first["category"],
         run_id=first["run_id"],
         options=options,
-        jobs=[ClaimedJob(row["id"], row["attempt"], row["spec"]) for row in rows],
+        jobs=[
+            ClaimedJob(row["id"], row["attempt"], _spec(row, denied.get(row["target_id"]))) for row in rows
+        ],
     )
+
+
+def _spec(row: Record, denied: list[str] | None) -> Mapping[str, object]:
+    """The target object of a job, with what is excluded for its target alone."""
+    spec: Mapping[str, object] = row["spec"]
+    return {**spec, "deny": denied} if denied else spec
 
 
 def _started(row: Record, worker_id: UUID) -> Envelope:

@@ -9,9 +9,10 @@ from runlane.db import outbox, shards
 from runlane.db.cancel import CAUSE_SCOPE
 from runlane.db.guards import FAILED, IN_PROGRESS, PENDING, is_rerun, job_may, run_may, step_may
 from runlane.db.pool import Connection, Record
+from runlane.db.skips import skipped
 from runlane.errors import Conflict, NotFound, Refused
 from runlane.events import EVENT_CATALOG, Envelope, envelope
-from runlane.events.payloads import JobSkipped, RunPayload, StepPayload
+from runlane.events.payloads import RunPayload, StepPayload
 from runlane.jobs import JOBS, RUNS, STEPS, JobVerb, RunStatus, RunVerb, StepStatus, StepVerb
 from runlane.runs import Step, StepCounts, step_verb
 
@@ -263,23 +264,7 @@ async def skip_steps(conn: Connection, run_id: UUID, step_ids: list[str]) -> Non
     """Skips steps that can never start, and jobs that they may have; a repeated call changes nothing."""
     await conn.execute(_SKIP_STEPS, run_id, step_ids)
     rows = await conn.fetch(_SKIP_JOBS, run_id, step_ids)
-    skipped = [
-        envelope(
-            EVENT_CATALOG.job.skipped,
-            JobSkipped(
-                job_id=row["id"],
-                run_id=run_id,
-                step_id=row["step_id"],
-                tool_id=row["tool_id"],
-                attempt=row["attempt"],
-                reason="upstream_failed",
-            ),
-            workspace_id=row["workspace_id"],
-            subject=names.job_subject(row["id"]),
-        )
-        for row in rows
-    ]
-    await outbox.insert(conn, skipped)
+    await outbox.insert(conn, [skipped(row, run_id, "upstream_failed") for row in rows])
 
 
 async def close_run(conn: Connection, run_id: UUID, verb: RunVerb) -> RunStatus:

@@ -83,7 +83,7 @@ class _Job:
     started: Final = Leaf("job.started", p.JobStarted, _transient(Severity.NONE), "runlane.db.claims")
     completed: Final = Leaf("job.completed", p.JobCompleted, _transient(Severity.NONE), "activities.verdicts")
     failed: Final = Leaf("job.failed", p.JobFailed, _transient(Severity.MEDIUM), "activities.verdicts")
-    skipped: Final = Leaf("job.skipped", p.JobSkipped, _transient(Severity.NONE), "runlane.db.runs")
+    skipped: Final = Leaf("job.skipped", p.JobSkipped, _transient(Severity.NONE), "runlane.db.skips")
     cancelled: Final = Leaf("job.cancelled", p.JobCancelled, _audited(Severity.INFO), "runlane.db.cancel")
     retried: Final = Leaf("job.retried", p.JobRetried, _transient(Severity.NONE), "activities.verdicts")
     released: Final = Leaf("job.released", p.JobReleased, _transient(Severity.NONE), "activities.verdicts")

@@ -157,7 +157,7 @@ class JobReleased(JobPayload):
 
 
 class JobSkipped(JobPayload):
-    """A step that it needs did not complete."""
+    """It never ran. `reason`: `upstream_failed` (a step that it needs), `out_of_scope` (an exclusion)."""
 
     reason: Text
 

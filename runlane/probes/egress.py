@@ -1,7 +1,8 @@
 """The one way out: resolve, judge every answer, connect to the judged address itself.
 
 A name that is judged and then resolved again by the connecting library can change in between; so what is
-connected to here is always an address, and the name only goes into Host and SNI.
+connected to here is always an address, and the name only goes into Host and SNI. What is excluded is refused
+as a name, as an address that it leads to and as a port, before anything is sent there.
 """
 
 import asyncio
@@ -19,10 +20,11 @@ CONNECT_S: Final = 5.0
 
 
 class Egress:
-    """Connections of one job under its allow-list."""
+    """Connections of one job under its allow-list and exclusions."""
 
     def __init__(self, options: Options) -> None:
         self._allow = options.allow
+        self._denied = options.denied
         self._resolver = Resolver(options.resolver)
 
     async def address_of(self, target: ProbeTarget) -> str | None:
@@ -34,6 +36,7 @@ class Egress:
             Refused: the policy forbids it.
             NoVerdict: the DNS server did not answer.
         """
+        self.permit_place(target.host, target.port)
         if target.address is not None:
             return self.permit(target.address)
         return next(iter(await self.resolve(target.host)), None)
@@ -47,8 +50,9 @@ class Egress:
         """
         if parse_address(host) is not None:
             return (self.permit(host),)
+        self.permit_place(host)
         addresses = await self._resolver.addresses(host)
-        allowed = tuple(address for address in addresses if is_allowed(address, self._allow))
+        allowed = tuple(address for address in addresses if self._may_contact(address))
         if addresses and not allowed:
             raise Refused(f"{host} leads to {', '.join(addresses[:3])}, which may not be contacted")
         return allowed
@@ -62,18 +66,34 @@ class Egress:
         """
         if parse_address(address) is None:
             raise BadInput(f"{address!r} is not an address")
-        if not is_allowed(address, self._allow):
+        if not self._may_contact(address):
             raise Refused(f"{address} may not be contacted")
         return normalise_host(address)
+
+    def permit_place(self, host: str, port: int | None = None) -> None:
+        """Judges a host by its name, and a port, for what is excluded; where it leads is judged elsewhere.
+
+        Raises:
+            Refused: it is excluded.
+        """
+        with suppress(MalformedHost):
+            if self._denied.has_place(normalise_host(host)):
+                raise Refused(f"{host} is excluded")
+        if port in self._denied.ports:
+            raise Refused(f"port {port} is excluded")
+
+    def _may_contact(self, address: str) -> bool:
+        return is_allowed(address, self._allow) and not self._denied.has_place(address)
 
     async def connect(self, address: str, port: int, timeout_s: float = CONNECT_S) -> socket.socket:
         """A connected, non-blocking TCP socket.
 
         Raises:
-            Refused: the policy forbids the address.
+            Refused: the policy forbids the address or the port.
             OSError: no connection (TimeoutError is one).
         """
         address = self.permit(address)
+        self.permit_place(address, port)
         family = socket.AF_INET6 if ":" in address else socket.AF_INET
         sock = socket.socket(family, socket.SOCK_STREAM)
         try:

@@ -7,6 +7,7 @@ from typing import Final, TypeAlias
 
 from runlane.tools.addresses import is_allowed, parse_address, parse_networks
 from runlane.tools.clean import JsonValue, is_unstorable
+from runlane.tools.exclusions import Denied, parse_denied, read_denied
 
 MAX_ERROR: Final = 2_000
 """Characters of an error text."""
@@ -77,6 +78,13 @@ class Options:
     resolver: tuple[str, int] | None = None
     """Address and port of the DNS server to ask; None is the system's."""
     values: Mapping[str, JsonValue] = field(default_factory=dict)
+    deny: tuple[str, ...] = ()
+    """Exclusions: names, networks and ports that are not contacted, whatever `allow` says."""
+
+    @property
+    def denied(self) -> Denied:
+        """The exclusions, ready to be asked."""
+        return parse_denied(self.deny)
 
     def integer(self, name: str, default: int, low: int, high: int) -> int:
         """Whole number; out of range or no number is BadInput."""
@@ -128,7 +136,9 @@ def parse_job(job_id: str, line: Mapping[str, JsonValue], default_timeout_s: flo
     target, options = line.get("target"), line.get("options", {})
     if not isinstance(target, dict) or not isinstance(options, dict):
         raise BadInput("target and options must be objects")
-    return ProbeJob(job_id, _parse_target(target), _parse_options(options, default_timeout_s))
+    return ProbeJob(
+        job_id, _parse_target(target), _parse_options(options, target.get("deny"), default_timeout_s)
+    )
 
 
 def _parse_target(raw: Mapping[str, JsonValue]) -> ProbeTarget:
@@ -148,7 +158,7 @@ def _parse_target(raw: Mapping[str, JsonValue]) -> ProbeTarget:
     )
 
 
-def _parse_options(raw: Mapping[str, JsonValue], default_timeout_s: float) -> Options:
+def _parse_options(raw: Mapping[str, JsonValue], of_target: JsonValue, default_timeout_s: float) -> Options:
     timeout_s = raw.get("timeout_s", default_timeout_s)
     if isinstance(timeout_s, bool) or not isinstance(timeout_s, int | float) or not 0 < timeout_s < 1e6:
         raise BadInput("option timeout_s: positive number expected")
@@ -158,11 +168,17 @@ def _parse_options(raw: Mapping[str, JsonValue], default_timeout_s: float) -> Op
         parse_networks(allow)
     except ValueError as error:
         raise BadInput(f"option allow: {error}") from error
+    try:
+        deny = (*read_denied(raw.get("deny")), *read_denied(of_target))
+    except ValueError as error:
+        raise BadInput(f"option deny: {error}") from error
     resolver = _parse_resolver(options.text("resolver"))
     # it is sent packets like any other host, and the option comes from whoever wrote the definition
-    if resolver is not None and not is_allowed(resolver[0], allow):
+    if resolver is not None and not (
+        is_allowed(resolver[0], allow) and not parse_denied(deny).has_place(resolver[0])
+    ):
         raise Refused(f"option resolver: {resolver[0]} may not be contacted")
-    return Options(float(timeout_s), allow, resolver, raw)
+    return Options(float(timeout_s), allow, resolver, raw, deny)
 
 
 def _parse_resolver(text: str | None) -> tuple[str, int] | None:

@@ -76,9 +76,11 @@ async def run_job(job: ProbeJob, emit: Emit) -> Done:
 
 def _ports_of(job: ProbeJob) -> list[int]:
     try:
-        return parse_ports(job.options.values.get("ports"))
+        ports = parse_ports(job.options.values.get("ports"))
     except MalformedPorts as error:
         raise BadInput(f"option ports: {error}") from error
+    # what is excluded is not tried, and so the result says nothing about it
+    return [port for port in ports if port not in job.options.denied.ports]
 
 
 async def _probe(host: _Host, port: int) -> dict[str, object] | None:

@@ -109,9 +109,10 @@ class WebClient:
 
         Raises:
             NoAnswer: see there.
-            Refused: the policy forbids every address of the host.
+            Refused: the policy forbids every address of the host, or the URL is excluded.
             NoVerdict: the DNS server did not answer.
         """
+        self._egress.permit_place(url.host, url.port)
         address = await self._address_of(url.host)
         try:
             async with asyncio.timeout(REQUEST_S):

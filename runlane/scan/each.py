@@ -9,7 +9,7 @@ from runlane.jobs import Outcome
 from runlane.scan.batch import BatchSpec
 from runlane.scan.book import Book
 from runlane.scan.endings import refuse, settle, with_diagnostics
-from runlane.scan.pins import Refusal, pin
+from runlane.scan.pins import Refusal, pin, with_exclusions
 from runlane.scan.programs import Bounds, How, ProgramHost, Run, RunEnd, private_folder, read_output
 from runlane.scan.wire import ClaimedJob, Member
 from runlane.tools.adapters.adapter import (
@@ -105,6 +105,7 @@ class EachBatch:
         if isinstance(pinned, Refusal):
             refuse(self._book, job.job_id, pinned)
             return False
+        options = with_exclusions(options, job)
         deadline = self._loop.time() + self._spec.wall_s
         found: list[Raw] = []
         for stage in self._way.stages:

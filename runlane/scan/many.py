@@ -13,12 +13,13 @@ from runlane.jobs import Outcome
 from runlane.scan.batch import BatchSpec
 from runlane.scan.book import Book
 from runlane.scan.endings import refuse, settle, with_diagnostics, with_tail
-from runlane.scan.pins import Refusal, pin
+from runlane.scan.pins import Refusal, pin, with_exclusions
 from runlane.scan.programs import Bounds, How, ProgramHost, Run, RunEnd, private_folder
 from runlane.scan.wire import ClaimedJob, Member
 from runlane.tools.adapters.adapter import Adapter, Many, ToolJob, Workplace
 from runlane.tools.adapters.jobs import BadTarget
 from runlane.tools.adapters.options import BadOption, Options, read_options
+from runlane.tools.exclusions import read_denied
 from runlane.tools.records import MalformedRecord
 
 _MOST_LOSSES: Final = 2
@@ -40,6 +41,7 @@ class ManyBatch:
         self._on_finished = on_finished
         self._loop = asyncio.get_running_loop()
         self._book = Book(spec.jobs, spec.limits.job_output_bytes)
+        self._claimed = {job.job_id: job for job in spec.jobs}
         self._members: Mapping[str, ToolJob] = {}
         self._run: Run | None = None
         self._is_stopped = False
@@ -69,11 +71,12 @@ class ManyBatch:
         self._members = await self._pin_all(options)
         rounds = -(-len(self._spec.jobs) // self._spec.tool.parallelism)
         deadline = self._loop.time() + rounds * self._spec.wall_s
-        groups = deque([list(self._members.values())])
+        groups = deque(self._of_one_scope())
         while groups and not self._is_stopped and self._losses < _MOST_LOSSES:
             members = [job for job in groups.popleft() if self._book.is_open(job.job_id)]
             if members:
-                groups.extend(await self._do(members, options, deadline))
+                own = with_exclusions(options, self._claimed[members[0].job_id])
+                groups.extend(await self._do(members, own, deadline))
                 self._on_finished()
 
     def cancel(self, job_id: str, attempt: int) -> bool:
@@ -93,6 +96,13 @@ class ManyBatch:
         self._is_stopped = True
         if self._run is not None:
             self._run.kill()
+
+    def _of_one_scope(self) -> list[list[ToolJob]]:
+        """The members, apart where their targets have exclusions of their own: a command has one list."""
+        groups: dict[tuple[str, ...], list[ToolJob]] = {}
+        for job_id, job in self._members.items():
+            groups.setdefault(tuple(read_denied(self._claimed[job_id].target.get("deny"))), []).append(job)
+        return list(groups.values())
 
     async def _pin_all(self, options: Options) -> dict[str, ToolJob]:
         slots = asyncio.Semaphore(_PINS_AT_ONCE)

@@ -12,6 +12,7 @@ from runlane.scan.wire import ClaimedJob
 from runlane.tools.adapters.adapter import Adapter, ToolJob
 from runlane.tools.adapters.jobs import BadTarget, read_job
 from runlane.tools.adapters.options import Options
+from runlane.tools.exclusions import read_denied
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,9 +30,13 @@ async def pin(job: ClaimedJob, adapter: Adapter, options: Options) -> ToolJob | 
     """
     try:
         tool_job = read_job(job.job_id, job.target)
+        options = with_exclusions(options, job)
+        egress = Egress(
+            ProbeOptions(1, allow=options.allow, deny=options.deny, resolver=_resolver(options.values))
+        )
+        egress.permit_place(tool_job.host, tool_job.port)
         if not adapter.needs_address:
             return tool_job
-        egress = Egress(ProbeOptions(timeout_s=1, allow=options.allow, resolver=_resolver(options.values)))
         if tool_job.address is not None:
             return replace(tool_job, address=egress.permit(tool_job.address))
         addresses = await egress.resolve(tool_job.host)
@@ -42,6 +47,18 @@ async def pin(job: ClaimedJob, adapter: Adapter, options: Options) -> ToolJob | 
     if not addresses:
         return Refusal(Outcome.COMPLETED, f"{tool_job.host} has no address")
     return replace(tool_job, address=addresses[0])
+
+
+def with_exclusions(options: Options, job: ClaimedJob) -> Options:
+    """The options of one job: what is excluded for its target alone comes on top.
+
+    Raises:
+        BadInput: that is no list of exclusions.
+    """
+    try:
+        return replace(options, deny=(*options.deny, *read_denied(job.target.get("deny"))))
+    except ValueError as error:
+        raise BadInput(f"target.deny: {error}") from error
 
 
 def _resolver(values: Mapping[str, object]) -> tuple[str, int] | None:

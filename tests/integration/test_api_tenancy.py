@@ -160,6 +160,10 @@ async def test_no_route_is_left_out_of_these_tests(world: ApiWorld) -> None:
     covered |= {"/v1/runs/{run_id}/progress", "/v1/jobs/{job_id}/tail"}  # of progress, of the live tail
 
     covered |= {"/v1/screenshots", "/v1/screenshots/{screenshot_id}/image"}  # of screenshots
+    for kind in ("limit", "exclusion"):  # of limits, of exclusions
+        rows = {f"/{kind}s", f"/{kind}s/{{{kind}_id}}/remove"}
+        covered |= {f"/v1{path}" for path in rows} | {f"/v1/platform{path}" for path in rows}
+    covered |= {"/v1/jobs/{job_id}/remerge"}
     assert _paths(world.app) == covered
 
 

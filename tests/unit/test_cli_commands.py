@@ -43,6 +43,7 @@ def _run(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
         "run pause", "run priority", "run rerun", "step cancel", "step priority",
         "job cancel", "job priority", "job rerun", "operation list", "operation show", "operation abort",
         "pause list", "pause set", "pause lift",
+        "exclusion list", "exclusion add", "exclusion remove",
         "job list", "job show", "target add", "target list", "target show",
         "asset list", "service list", "url list", "screenshot list", "screenshot save", "finding list",
         "key create", "workspace create",

@@ -116,3 +116,40 @@ def test_a_dns_server_in_a_network_that_may_be_scanned_is_asked() -> None:
     job = parse_job("1", {"target": {"host": "a.test"}, "options": options}, 60.0)
 
     assert job.options.resolver == ("127.0.0.1", 5353)
+
+
+async def test_excluded_names_addresses_and_ports_are_refused_at_every_door() -> None:
+    def denying(*deny: str) -> Egress:
+        host, _, port = dns.address.rpartition(":")
+        return Egress(Options(60.0, tuple(LOOPBACK), (host, int(port)), deny=deny))
+
+    async with serve_dns(ZONE) as dns:
+        with pytest.raises(Refused, match=r"is excluded"):
+            await denying(".test").resolve("Mixed.Test.")
+        with pytest.raises(Refused, match="is excluded"):
+            await denying("alias.test").address_of(target("alias.test", "127.0.0.5"))
+        assert await denying("127.0.0.5/32", "::1/128").resolve("mixed.test") == ("127.0.0.9",)
+        with pytest.raises(Refused):
+            await denying("127.0.0.0/8").resolve("mapped.test")
+    with pytest.raises(Refused, match="may not be contacted"):
+        denying("127.0.0.0/8").permit("::ffff:127.0.0.1")
+    with pytest.raises(Refused, match="port 22 is excluded"):
+        await denying(":22").connect("127.0.0.1", 22)
+
+
+def test_resolver_that_is_excluded_is_not_asked() -> None:
+    options: JsonValue = {"resolver": "127.0.0.1:5353", "allow": ["127.0.0.0/8"], "deny": ["127.0.0.1/32"]}
+
+    with pytest.raises(Refused):
+        parse_job("1", {"target": {"host": "a.test"}, "options": options}, 60.0)
+
+
+def test_exclusions_of_the_target_come_on_top_of_those_of_all() -> None:
+    line: dict[str, JsonValue] = {
+        "target": {"host": "a.test", "deny": [":22"]},
+        "options": {"deny": ["10.0.0.0/8"]},
+    }
+
+    assert parse_job("1", line, 60.0).options.deny == ("10.0.0.0/8", ":22")
+    with pytest.raises(BadInput):
+        parse_job("1", {**line, "target": {"host": "a.test", "deny": ["?"]}}, 60.0)

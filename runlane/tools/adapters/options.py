@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Final, Protocol, TypeAlias
 
 from runlane.tools.addresses import is_allowed, parse_address, parse_networks
+from runlane.tools.exclusions import parse_denied, read_denied
 from runlane.tools.portlists import MalformedPorts, parse_ports
 
 _WORD: Final = re.compile(r"[a-z0-9][a-z0-9_.-]{0,63}")
@@ -111,6 +112,19 @@ class Networks:
 
 
 @dataclass(frozen=True, slots=True)
+class Exclusions:
+    """List of exclusions."""
+
+    def fault(self, value: object) -> str | None:
+        """See `Kind`."""
+        try:
+            read_denied(value)
+        except ValueError as error:
+            return str(error)
+        return None
+
+
+@dataclass(frozen=True, slots=True)
 class Resolver:
     """Address and port of a DNS server."""
 
@@ -121,8 +135,13 @@ class Resolver:
         return "address and port expected, such as 192.0.2.53:53"
 
 
-COMMON: Final[Schema] = {"allow": Networks(), "timeout_s": Seconds(), "resolver": Resolver()}
-"""Options that every tool takes; `allow` and `timeout_s` are laid over by the platform."""
+COMMON: Final[Schema] = {
+    "allow": Networks(),
+    "deny": Exclusions(),
+    "timeout_s": Seconds(),
+    "resolver": Resolver(),
+}
+"""Options that every tool takes; all but `resolver` are laid over by the platform."""
 
 
 def faults(schema: Schema, config: Mapping[str, object]) -> dict[str, str]:
@@ -147,6 +166,8 @@ class Options:
     resolver: str | None = None
     """DNS server to ask, `address:port`; None is the system's."""
     values: Mapping[str, object] = field(default_factory=dict)
+    deny: tuple[str, ...] = ()
+    """Exclusions: names, networks and ports that are not contacted, whatever `allow` says."""
 
     def whole(self, name: str, default: int) -> int:
         """A whole number."""
@@ -164,8 +185,9 @@ class Options:
         return tuple(str(word) for word in value) if isinstance(value, list) else default
 
     def ports(self, name: str) -> list[int]:
-        """A list of ports, sorted; the usual ones if absent."""
-        return parse_ports(self.values.get(name))
+        """A list of ports, sorted, without those that are excluded; the usual ones if absent."""
+        denied = parse_denied(self.deny).ports
+        return [port for port in parse_ports(self.values.get(name)) if port not in denied]
 
 
 def read_options(schema: Schema, raw: Mapping[str, object]) -> Options:
@@ -178,14 +200,15 @@ def read_options(schema: Schema, raw: Mapping[str, object]) -> Options:
         raise BadOption(f"option {name}: {fault}")
     allow = raw.get("allow")
     allowed = tuple(str(network) for network in allow) if isinstance(allow, list) else ()
+    deny = tuple(read_denied(raw.get("deny")))
     resolver = raw.get("resolver")
     if not isinstance(resolver, str):
-        return Options(allowed, None, raw)
+        return Options(allowed, None, raw, deny)
     address = _read_resolver(resolver)
     # it is sent packets like any other host, and the option comes from whoever wrote the definition
-    if address is None or not is_allowed(address, allowed):
+    if address is None or not is_allowed(address, allowed) or parse_denied(deny).has_place(address):
         raise BadOption(f"option resolver: {resolver} may not be contacted")
-    return Options(allowed, resolver, raw)
+    return Options(allowed, resolver, raw, deny)
 
 
 def _read_resolver(text: str) -> str | None:
