@@ -22,6 +22,7 @@ from activities.heartbeats import beating
 from activities.results import EndedBatch, ResultActivities, SettleInput
 from runlane import names
 from runlane.archive import ARCHIVE_EVENTS, archive_of
+from runlane.db import fires
 from runlane.db.engine import is_lost
 from runlane.db.pool import Connection, Pool
 from runlane.db.settle import Ending
@@ -97,6 +98,7 @@ class SweepActivities:
             Part.ORPHANED_JOBS: self._look_after_orphans,
             Part.FAILED_MERGES: partial(self._pages, failed_merges.find_failed_merges, failed_merges.rerun),
             Part.STALLED_RUNS: self._advance_stalled,
+            Part.MISSED_FIRES: partial(self._pages, fires.find_overdue, fires.note_missed),
             Part.OLD_JOBS: partial(
                 self._pages,
                 partial(pruning.find_old_jobs, days=keep.jobs_days),

@@ -1,14 +1,16 @@
-"""The command relay: tells Temporal what rows decided (starts, nudges), at full speed.
+"""The command relay: tells Temporal what rows decided (starts, nudges, schedules), at full speed.
 
 Commands are taken `FOR UPDATE SKIP LOCKED`, so any number of relays share the work; a command is marked done
 in the transaction that holds it, so a relay that dies leaves it to the next. Telling Temporal twice is
-harmless: a start finds the running workflow, a nudge is only a reason to look.
+harmless: a start finds the running workflow, a nudge is only a reason to look, a schedule is told as it is.
 """
 
 import asyncio
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final, assert_never
+from uuid import UUID
 
 import structlog
 from temporalio.client import Client
@@ -16,12 +18,13 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from runlane import names
 from runlane.backoff import pause
-from runlane.db import commands
+from runlane.db import commands, schedules
 from runlane.db.commands import Command, CommandKind
 from runlane.db.notices import listening
 from runlane.db.pool import Pool, open_pool
 from runlane.settings import Settings
 from workflows.dispatching import Limits
+from workflows.schedules import tell_schedule
 from workflows.starting import RunToStart, start_run_workflow
 
 log = structlog.get_logger(__name__)
@@ -36,6 +39,8 @@ MAX_BACKOFF_S: Final = 60.0
 """Longest time until a command is told again."""
 
 CALL_TIMEOUT_S: Final = 10.0
+
+HELD: Final = "another relay tells of this schedule"
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +95,9 @@ async def relay_once(pool: Pool, client: Client, limits: Limits) -> Relayed:
     """Relays up to 100 due commands and marks each done or due again later."""
     async with pool.acquire() as conn, conn.transaction():
         due = await commands.take(conn, BATCH)
-        errors = await asyncio.gather(*(_tell(client, command, limits) for command in due))
+        plans = await schedules.plans_of(conn, [each.schedule_id for each in due if each.schedule_id])
+        telling = _Telling(client, limits, plans)
+        errors = await asyncio.gather(*(_tell(telling, command) for command in due))
         failed = {
             command.command_id: error for command, error in zip(due, errors, strict=True) if error is not None
         }
@@ -99,11 +106,22 @@ async def relay_once(pool: Pool, client: Client, limits: Limits) -> Relayed:
     return Relayed(len(due) - len(failed), len(failed))
 
 
-async def _tell(client: Client, command: Command, limits: Limits) -> str | None:
+@dataclass(frozen=True, slots=True)
+class _Telling:
+    """What a round needs to tell Temporal."""
+
+    client: Client
+    limits: Limits
+    plans: Mapping[UUID, schedules.Plan]
+
+
+async def _tell(telling: _Telling, command: Command) -> str | None:
     """Tells Temporal one command; answers the error if it has to be told again."""
+    if command.schedule_id is not None and command.schedule_id not in telling.plans:
+        return HELD
     try:
         async with asyncio.timeout(CALL_TIMEOUT_S):
-            await _call(client, command, limits)
+            await _call(telling, command)
     except TimeoutError:
         return "Temporal did not answer in time"
     except RPCError as error:
@@ -116,13 +134,17 @@ async def _tell(client: Client, command: Command, limits: Limits) -> str | None:
     return None
 
 
-async def _call(client: Client, command: Command, limits: Limits) -> None:
+async def _call(telling: _Telling, command: Command) -> None:
+    client = telling.client
     match command.kind:
         case CommandKind.START_RUN:
             if (run := command.run) is not None:
                 to_start = RunToStart(run.run_id, run.workspace_id, run.name, run.kind)
-                await start_run_workflow(client, to_start, limits)
+                await start_run_workflow(client, to_start, telling.limits)
         case CommandKind.NUDGE:
             await client.get_workflow_handle(command.workflow_id).signal(names.NUDGE_SIGNAL)
+        case CommandKind.SCHEDULE:
+            if command.schedule_id is not None:
+                await tell_schedule(client, telling.plans[command.schedule_id])
         case _:
             assert_never(command.kind)

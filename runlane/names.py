@@ -20,6 +20,7 @@ SWEEP_QUEUE: Final = "sweeps"
 RUN_WORKFLOW: Final = "RunWorkflow"
 STEP_SHARD_WORKFLOW: Final = "StepShard"
 SWEEP_WORKFLOW: Final = "Sweep"
+SCHEDULE_FIRE_WORKFLOW: Final = "ScheduleFire"
 RUN_BATCH_ACTIVITY: Final = "run_batch"
 NUDGE_SIGNAL: Final = "nudge"
 
@@ -82,6 +83,9 @@ RUN_PREFIX: Final = "run/"
 JOB_PREFIX: Final = "job/"
 """Start of a job's subject, likewise."""
 
+SCHEDULE_PREFIX: Final = "schedule/"
+"""Start of the id and subject of a workspace's schedule, and of the workflow ids of its fires."""
+
 _EVENT_NAMESPACE: Final = UUID("6f0c6a1e-5d0b-5c56-9d42-3f2a55b0a9d1")
 
 
@@ -98,6 +102,21 @@ def shard_workflow_id(run_id: UUID, step_id: str, number: int) -> str:
 def sweep_schedule_id(sweep: str) -> str:
     """Id of the schedule of a sweep; the ids of its workflows begin with it."""
     return f"sweep/{sweep}"
+
+
+def schedule_id(schedule_id: UUID) -> str:
+    """Id in Temporal of a workspace's schedule."""
+    return f"{SCHEDULE_PREFIX}{schedule_id}"
+
+
+def schedule_of(temporal_id: str) -> UUID:
+    """The schedule that has this id in Temporal."""
+    return UUID(temporal_id.removeprefix(SCHEDULE_PREFIX))
+
+
+def fire_workflow_id(schedule_id: UUID) -> str:
+    """Start of the workflow ids of a schedule's fires; Temporal appends the nominal time."""
+    return f"{SCHEDULE_PREFIX}{schedule_id}/fire"
 
 
 def scan_queue(workspace_id: UUID, toolset: str, network_id: UUID | None = None) -> str:
@@ -129,6 +148,11 @@ def run_subject(run_id: UUID) -> str:
 def step_subject(run_id: UUID, step_id: str) -> str:
     """CloudEvents subject of a step."""
     return f"{RUN_PREFIX}{run_id}/{step_id}"
+
+
+def schedule_subject(schedule_id: UUID) -> str:
+    """CloudEvents subject of a schedule."""
+    return f"{SCHEDULE_PREFIX}{schedule_id}"
 
 
 def target_subject(target_id: UUID) -> str:

@@ -21,6 +21,7 @@ class Part(StrEnum):
     ORPHANED_JOBS = "orphaned_jobs"
     FAILED_MERGES = "failed_merges"
     STALLED_RUNS = "stalled_runs"
+    MISSED_FIRES = "missed_fires"
     OLD_JOBS = "old_jobs"
     STAGED_RESULTS = "staged_results"
     STAGED_OBJECTS = "staged_objects"
@@ -64,6 +65,12 @@ _ALL: Final = (
         2 * MINUTE,
         (Part.STALLED_RUNS,),
         "asks runs to advance that are unfinished but have no live job",
+    ),
+    Sweep(
+        "fires",
+        2 * MINUTE,
+        (Part.MISSED_FIRES,),
+        "writes down fires of schedules that were missed, and has Temporal told of these schedules again",
     ),
     Sweep("outbox", HOUR, (Part.OUTBOX_DAYS,), "drops days of the outbox that everybody has handled"),
     Sweep("jobs", DAY, (Part.OLD_JOBS,), "prunes old jobs in a final state", at=3 * HOUR),

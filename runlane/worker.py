@@ -12,6 +12,7 @@ from temporalio.service import RPCError
 from temporalio.worker import PollerBehaviorAutoscaling, Worker
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
 
+from activities.fires import FireActivities
 from activities.results import ResultActivities
 from activities.runs import RunActivities
 from activities.sweeps import Buckets, SweepActivities
@@ -78,7 +79,7 @@ async def run_core(settings: Settings, stop: asyncio.Event) -> None:
         client,
         task_queue=names.CORE_QUEUE,
         workflows=WORKFLOWS,
-        activities=activities.all(),
+        activities=[*activities.all(), FireActivities(pool).decide_fire],
         workflow_runner=RUNNER,
         max_concurrent_activities=CORE_SLOTS,
         workflow_task_poller_behavior=PollerBehaviorAutoscaling(),

@@ -1,8 +1,9 @@
 """The list of workflows. No workflow file imports it."""
 
+from workflows.fire import ScheduleFire
 from workflows.run import RunWorkflow
 from workflows.shard import StepShard
 from workflows.sweeps import SweepWorkflow
 
-WORKFLOWS = [RunWorkflow, StepShard, SweepWorkflow]
+WORKFLOWS = [RunWorkflow, StepShard, SweepWorkflow, ScheduleFire]
 """What the core worker registers."""

@@ -80,12 +80,19 @@ CREATE TABLE schedules (
   workspace_id uuid NOT NULL REFERENCES workspaces ON DELETE CASCADE,
   name text NOT NULL CHECK (length(name) BETWEEN 1 AND 100),
   definition_id uuid,
+  run jsonb NOT NULL,
   spec jsonb NOT NULL,
+  created_by text,
+  expected_at timestamptz,
   paused_at timestamptz,
   created_at timestamptz NOT NULL DEFAULT clock_timestamp(),
   deleted_at timestamptz,
   UNIQUE (workspace_id, id)
 );
+COMMENT ON COLUMN schedules.run IS 'what a fire starts: definition, targets, config, priority';
+COMMENT ON COLUMN schedules.expected_at IS 'the first fire that the ledger does not know; NULL: none is expected';
+CREATE UNIQUE INDEX schedules_name ON schedules (workspace_id, name) WHERE deleted_at IS NULL;
+CREATE INDEX schedules_expected ON schedules (expected_at) WHERE expected_at IS NOT NULL;
 
 CREATE TABLE schedule_fires (
   schedule_id uuid NOT NULL,
@@ -94,10 +101,13 @@ CREATE TABLE schedule_fires (
   outcome text NOT NULL CHECK (outcome IN ('ran', 'skipped', 'buffered', 'missed')),
   reason text,
   run_id uuid,
+  workflow_id text,
   recorded_at timestamptz NOT NULL DEFAULT clock_timestamp(),
   PRIMARY KEY (schedule_id, due_at),
   FOREIGN KEY (workspace_id, schedule_id) REFERENCES schedules (workspace_id, id) ON DELETE CASCADE
 );
+COMMENT ON COLUMN schedule_fires.workflow_id IS 'whom to nudge when a buffered fire may run';
+CREATE INDEX schedule_fires_waiting ON schedule_fires (schedule_id) WHERE outcome = 'buffered';
 
 CREATE TABLE job_histories (
   id uuid PRIMARY KEY DEFAULT uuidv7(),

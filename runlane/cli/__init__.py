@@ -20,6 +20,7 @@ from runlane.cli import (
     processes,
     revoke,
     runs,
+    schedules,
     steps,
     sweeps,
     targets,
@@ -39,6 +40,7 @@ app = typer.Typer(
 local.register(app)
 processes.register(app)
 app.add_typer(runs.app, name="run")
+app.add_typer(schedules.app, name="schedule")
 app.add_typer(steps.app, name="step")
 app.add_typer(jobs.app, name="job")
 app.add_typer(operations.app, name="operation")

@@ -1,7 +1,7 @@
 """Commands: what rows have decided and Temporal is to be told, until somebody has told it.
 
 A command is written in the transaction of what it tells of. Telling it twice is harmless: a start finds the
-running workflow, a nudge is only a reason to look.
+running workflow, a nudge is only a reason to look, a schedule is told as its row is by then.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,6 +19,7 @@ class CommandKind(StrEnum):
 
     START_RUN = "start_run"
     NUDGE = "nudge"
+    SCHEDULE = "schedule"
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,12 +41,22 @@ class Command:
     workflow_id: str
     run: OpenRun | None
     """Of a start; None when the run is closed or gone by now, so that there is nothing to start."""
+    schedule_id: UUID | None = None
+    """The schedule that Temporal is to have as its row says; None of any other kind."""
 
 
 _WRITE_START: Final = f"""
 WITH written AS (
   INSERT INTO commands (workspace_id, kind, workflow_id, due_at)
   VALUES ($1, '{CommandKind.START_RUN}', $2, clock_timestamp() + make_interval(secs => $3))
+  RETURNING id
+)
+SELECT id, pg_notify('{names.COMMANDS_CHANNEL}', '') FROM written
+"""
+
+_WRITE_SCHEDULE: Final = f"""
+WITH written AS (
+  INSERT INTO commands (workspace_id, kind, workflow_id) VALUES ($1, '{CommandKind.SCHEDULE}', $2)
   RETURNING id
 )
 SELECT id, pg_notify('{names.COMMANDS_CHANNEL}', '') FROM written
@@ -86,6 +97,11 @@ async def write_start(conn: Connection, workspace_id: UUID, run_id: UUID, *, del
     return int(await conn.fetchval(_WRITE_START, workspace_id, names.run_workflow_id(run_id), delay_s))
 
 
+async def write_schedule(conn: Connection, workspace_id: UUID, schedule_id: UUID) -> int:
+    """Writes the command to let Temporal have a schedule as its row says; returns the command's id."""
+    return int(await conn.fetchval(_WRITE_SCHEDULE, workspace_id, names.schedule_id(schedule_id)))
+
+
 async def take(conn: Connection, limit: int) -> list[Command]:
     """Locks up to `limit` due commands until the end of the transaction, passing over those of other relays.
 
@@ -115,4 +131,6 @@ def _command(row: Record) -> Command:
     run = None
     if row["run_id"] is not None:
         run = OpenRun(row["run_id"], row["workspace_id"], row["name"], row["run_kind"])
-    return Command(row["id"], CommandKind(row["kind"]), row["workflow_id"], run)
+    kind, workflow_id = CommandKind(row["kind"]), row["workflow_id"]
+    schedule_id = names.schedule_of(workflow_id) if kind is CommandKind.SCHEDULE else None
+    return Command(row["id"], kind, workflow_id, run, schedule_id)

@@ -24,6 +24,8 @@ class StartRun:
     priority: Priority = Priority.NORMAL
     kind: str = "workflow"
     created_by: str | None = None
+    trigger: str = "request"
+    schedule_id: UUID | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +37,8 @@ class StartedRun:
 
 
 _RUN = """
-INSERT INTO job_histories (workspace_id, name, kind, definition, priority, created_by)
-VALUES ($1, $2, $3, $4, $5, $6)
+INSERT INTO job_histories (workspace_id, name, kind, definition, priority, created_by, trigger, schedule_id)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8)
 RETURNING id
 """
 
@@ -123,6 +125,8 @@ async def write_run(conn: Connection, request: StartRun) -> UUID:
         request.definition.as_json(),
         request.priority.rank,
         request.created_by,
+        request.trigger,
+        request.schedule_id,
     )
     found = await conn.fetch(_TARGETS, request.workspace_id, run_id, targets)
     if len(found) != len(targets):

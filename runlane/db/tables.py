@@ -196,6 +196,35 @@ vulnerabilities = Table(
     _time("resolved_at", null=True),
 )
 
+schedules = Table(
+    "schedules",
+    metadata,
+    _id(),
+    _id("workspace_id"),
+    _text("name"),
+    _ref("definition_id"),
+    _json("run"),
+    _json("spec"),
+    _text("created_by", null=True),
+    _time("expected_at", null=True),
+    _time("paused_at", null=True),
+    _time("created_at"),
+    _time("deleted_at", null=True),
+)
+
+schedule_fires = Table(
+    "schedule_fires",
+    metadata,
+    _id("schedule_id"),
+    _id("workspace_id"),
+    _time("due_at"),
+    _text("outcome"),
+    _text("reason", null=True),
+    _ref("run_id"),
+    _text("workflow_id", null=True),
+    _time("recorded_at"),
+)
+
 job_histories = Table(
     "job_histories",
     metadata,

@@ -65,6 +65,31 @@ class _Target:
     created: Final = Leaf("target.created", p.TargetCreated, _audited(Severity.INFO), "runlane.db.targets")
 
 
+class _ScanSchedule:
+    __slots__ = ()
+    created: Final = Leaf(
+        "scan.schedule.created", p.ScheduleCreated, _audited(Severity.NONE), "runlane.db.schedules"
+    )
+    updated: Final = Leaf(
+        "scan.schedule.updated", p.ScheduleUpdated, _audited(Severity.NONE), "runlane.db.schedules"
+    )
+    deleted: Final = Leaf(
+        "scan.schedule.deleted", p.ScheduleDeleted, _audited(Severity.LOW), "runlane.db.schedules"
+    )
+    fired: Final = Leaf("scan.schedule.fired", p.ScheduleFired, _transient(Severity.NONE), "runlane.db.fires")
+    skipped: Final = Leaf(
+        "scan.schedule.skipped", p.ScheduleSkipped, _transient(Severity.LOW), "runlane.db.fires"
+    )
+    missed: Final = Leaf(
+        "scan.schedule.missed", p.ScheduleMissed, _transient(Severity.MEDIUM), "runlane.db.fires"
+    )
+
+
+class _Scan:
+    __slots__ = ()
+    schedule: Final = _ScanSchedule()
+
+
 class _Operator:
     __slots__ = ()
     acted: Final = Leaf("operator.acted", p.OperatorActed, _audited(Severity.INFO), "runlane.db.acts")
@@ -182,6 +207,7 @@ class _Catalog:
     workspace: Final = _Workspace()
     api_key: Final = _ApiKey()
     target: Final = _Target()
+    scan: Final = _Scan()
     operator: Final = _Operator()
     job: Final = _Job()
     workflow: Final = _Workflow()

@@ -85,6 +85,52 @@ class TargetCreated(Payload):
     value: Text
 
 
+class SchedulePayload(Payload):
+    """What every event of a schedule says."""
+
+    schedule_id: UUID
+    name: Text
+
+
+class ScheduleCreated(SchedulePayload):
+    """A workspace has a new schedule."""
+
+
+class ScheduleUpdated(SchedulePayload):
+    """A person changed a schedule. `change`: paused, resumed."""
+
+    change: Text
+    reason: Text | None
+
+
+class ScheduleDeleted(SchedulePayload):
+    """A schedule fires no more; its runs go on."""
+
+    reason: Text | None
+
+
+class ScheduleFired(SchedulePayload):
+    """A fire started a run. `due_at`: its nominal time (RFC 3339)."""
+
+    due_at: Text
+    run_id: UUID
+
+
+class ScheduleSkipped(SchedulePayload):
+    """A fire starts no run, and why."""
+
+    due_at: Text
+    reason: Text
+
+
+class ScheduleMissed(SchedulePayload):
+    """Fires did not happen in time: so many, from the first to the last of their nominal times."""
+
+    fires: Count
+    first_due_at: Text
+    last_due_at: Text
+
+
 class JobPayload(Payload):
     """What every event of a job says. `attempt` is the fence of the claim in force, 0 before the first."""
 

@@ -4,12 +4,15 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from functools import partial
 from typing import Final
 from uuid import UUID
 
 from temporalio.client import WorkflowFailureError
 from temporalio.worker import Worker
 
+from activities.fires import FireActivities
 from activities.sweeps import Buckets, SweepActivities
 from runlane import names
 from runlane.db.claims import ClaimedJob
@@ -19,6 +22,7 @@ from tests.integration.run_world import Gate, RunWorld, graph
 from tests.integration.scan_host import Done
 from tests.waiting import WAIT_S
 from workflows.dispatching import Limits
+from workflows.fire import FireInput, ScheduleFire
 from workflows.sweeps import SweepInput, SweepWorkflow
 
 
@@ -199,6 +203,38 @@ async def _swept(world: RunWorld) -> Played:
     return Played(status, {"sweep_of_two_parts": Execution(handle.id)})
 
 
+async def _fired(world: RunWorld) -> Played:
+    """A fire that waits until the run before it has ended."""
+    spec = {"cron": "0 0 1 1 *", "time_zone": "UTC", "jitter_s": 0, "overlap": "buffer_one",
+            "catch_up_s": 60, "ends_at": None}  # fmt: skip
+    definition = graph(a=[]).as_json()
+    target_id = await world.value(
+        "INSERT INTO targets (workspace_id, kind, value) VALUES ($1, 'domain', 'lab.test') RETURNING id",
+        world.workspace_id,
+    )
+    run = {"definition": definition, "targets": [str(target_id)], "config": {}, "priority": "normal"}
+    schedule_id = await world.value(
+        "INSERT INTO schedules (workspace_id, name, run, spec) VALUES ($1, 'recorded', $2, $3) RETURNING id",
+        world.workspace_id, run, spec,
+    )  # fmt: skip
+    first_at, second_at = (datetime(2026, month, 1, tzinfo=UTC) for month in (1, 2))
+    worker = Worker(
+        world.temporal,
+        task_queue=names.CORE_QUEUE,
+        workflows=[ScheduleFire],
+        activities=[FireActivities(world.pool).decide_fire],
+    )
+    async with worker:
+        start = partial(world.temporal.start_workflow, ScheduleFire.run, task_queue=names.CORE_QUEUE)
+        first = await start(FireInput(str(schedule_id), first_at), id=f"schedule/{schedule_id}/fire-1")
+        ran = await asyncio.wait_for(first.result(), WAIT_S)
+        second = await start(FireInput(str(schedule_id), second_at), id=f"schedule/{schedule_id}/fire-2")
+        await world.until("SELECT EXISTS (SELECT FROM schedule_fires WHERE outcome = 'buffered')")
+        await world.cancel(UUID(ran.run_id))
+        answer = await asyncio.wait_for(second.result(), WAIT_S)
+    return Played(answer.outcome, {"fire_that_waited": Execution(second.id)})
+
+
 def _played(run_id: UUID, status: object, name: str) -> Played:
     return Played(status, {name: Execution(names.run_workflow_id(run_id))})
 
@@ -216,5 +252,6 @@ SHAPES: Final = (
     Shape(_reset, ("run_reset_to_its_first_task",), "completed"),
     Shape(_merge_failed, ("run_merge_failed_then_retried",), "completed"),
     Shape(_swept, ("sweep_of_two_parts",), "completed"),
+    Shape(_fired, ("fire_that_waited",), "ran"),
 )
 """Every shape that has a stored history, and the status that its run closes with."""

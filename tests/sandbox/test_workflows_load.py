@@ -12,7 +12,12 @@ from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxR
 from workflows.registration import WORKFLOWS
 
 LOOP = {"workflows.dispatching", "workflows.policies"}
-GUARDED = {"RunWorkflow": LOOP, "StepShard": LOOP, "SweepWorkflow": set[str]()}
+GUARDED = {
+    "RunWorkflow": LOOP,
+    "StepShard": LOOP,
+    "SweepWorkflow": set[str](),
+    "ScheduleFire": {"workflows.policies"},
+}
 """Files of ours that run inside the sandbox beside the workflow's own."""
 
 pytestmark = pytest.mark.parametrize("cls", WORKFLOWS, ids=lambda cls: cls.__name__)

@@ -47,6 +47,8 @@ def _run(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
         "job list", "job show", "target add", "target list", "target show",
         "asset list", "service list", "url list", "screenshot list", "screenshot save", "finding list",
         "key create", "workspace create",
+        "schedule create", "schedule list", "schedule show", "schedule pause", "schedule resume",
+        "schedule delete", "schedule fires",
         "sweep list", "sweep run",
     ],
 )  # fmt: skip

@@ -33,6 +33,9 @@ PERSISTED = {
     "api_key.created",
     "api_key.revoked",
     "target.created",
+    "scan.schedule.created",
+    "scan.schedule.updated",
+    "scan.schedule.deleted",
     "job.cancelled",
     "operator.acted",
 }

@@ -62,6 +62,11 @@ def rules(keep: Retention) -> tuple[Rule, ...]:
         Rule("dispatches", f"{older('closed_at', keep.jobs_days)} AND {unused}", keep.jobs_days),
         Rule("operations", older("finished_at", keep.jobs_days), keep.jobs_days),
         Rule("pauses", older("lifted_at", keep.jobs_days), keep.jobs_days),
+        Rule(
+            "schedule_fires",
+            f"{older('due_at', keep.jobs_days)} AND r.outcome <> 'buffered'",
+            keep.jobs_days,
+        ),
         Rule("run_shards", older("closed_at", keep.jobs_days), keep.jobs_days),
         Rule("idempotency_keys", older("created_at", keep.idempotency_days), keep.idempotency_days),
         Rule("api_replicas", older("seen_at", 1), 1),

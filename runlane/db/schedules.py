@@ -1,0 +1,296 @@
+"""Schedules of a workspace, as rows: made, paused, resumed, deleted, and what Temporal is told of them.
+
+The row is the truth. Each change writes a command, and whoever relays it reads the row as it is then:
+commands may be told twice and in any order. `expected_at` is the first fire that the ledger does not know.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final, cast
+from uuid import UUID
+
+from sqlalchemy import select
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from runlane import names
+from runlane.db import outbox, waiting_fires
+from runlane.db.acts import Act
+from runlane.db.commands import write_schedule
+from runlane.db.paging import Orders, Page, PageRequest, fetch_page
+from runlane.db.pool import Connection, Record
+from runlane.db.run_requests import find_definition
+from runlane.db.tables import schedule_fires, schedules
+from runlane.errors import Conflict, Invalid, NotFound
+from runlane.events import EVENT_CATALOG, Envelope, envelope
+from runlane.events.payloads import ScheduleCreated, ScheduleDeleted, ScheduleUpdated
+from runlane.schedules import MAX_SCHEDULES, spec_faults, timing_of
+
+NEXT_FIRES: Final = 5
+"""Coming fires that an answer lists."""
+
+ORDERS: Final[Orders] = {"created_at": (schedules.c.id,), "name": (schedules.c.name, schedules.c.id)}
+FIRE_ORDERS: Final[Orders] = {"due_at": (schedule_fires.c.due_at,)}
+
+
+@dataclass(frozen=True, slots=True)
+class NewSchedule:
+    """What a caller asks for. `run`: what a fire starts; `spec`: when it fires. Both as JSON."""
+
+    workspace_id: UUID
+    name: str
+    run: Mapping[str, object]
+    spec: Mapping[str, object]
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A schedule as Temporal is to have it."""
+
+    schedule_id: UUID
+    workspace_id: UUID | None = None
+    spec: Mapping[str, object] | None = None
+    """None: it is deleted."""
+    is_paused: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Change:
+    """What a person does to a schedule: the word for it and its statement."""
+
+    word: str
+    statement: str
+
+
+_NOW: Final = "SELECT clock_timestamp()"
+_LOCK: Final = "SELECT pg_advisory_xact_lock(hashtextextended($1, 0))"
+_COUNT: Final = "SELECT count(*)::int FROM schedules WHERE workspace_id = $1 AND deleted_at IS NULL"
+_MISSING: Final = """
+SELECT id FROM unnest($2::uuid[]) u (id)
+WHERE NOT EXISTS (SELECT FROM targets t WHERE t.workspace_id = $1 AND t.id = u.id AND t.deleted_at IS NULL)
+"""
+
+_INSERT: Final = """
+INSERT INTO schedules (workspace_id, name, run, spec, created_by) VALUES ($1, $2, $3, $4, $5)
+ON CONFLICT (workspace_id, name) WHERE deleted_at IS NULL DO NOTHING
+RETURNING *
+"""
+
+_EXPECT: Final = "UPDATE schedules SET expected_at = $2 WHERE id = $1"
+
+_HOLD: Final = """
+SELECT * FROM schedules WHERE workspace_id = $1 AND id = $2 AND deleted_at IS NULL FOR UPDATE
+"""
+
+_FIND: Final = "SELECT * FROM schedules WHERE workspace_id = $1 AND id = $2 AND deleted_at IS NULL"
+
+_PAUSE: Final = _Change(
+    "paused",
+    "UPDATE schedules SET paused_at = clock_timestamp(), expected_at = NULL WHERE id = $1 RETURNING *",
+)
+
+_RESUME: Final = _Change(
+    "resumed", "UPDATE schedules SET paused_at = NULL, expected_at = $2 WHERE id = $1 RETURNING *"
+)
+
+_DELETE: Final = """
+UPDATE schedules SET deleted_at = clock_timestamp(), expected_at = NULL WHERE id = $1 RETURNING *
+"""
+
+_TRY: Final = """
+SELECT id FROM unnest($1::uuid[]) u (id)
+WHERE pg_try_advisory_xact_lock(hashtextextended('schedule/' || id, 0))
+"""
+
+_PLANS: Final = """
+SELECT s.id, s.workspace_id, s.spec, s.paused_at IS NOT NULL AS is_paused
+FROM schedules s JOIN workspaces w ON w.id = s.workspace_id
+WHERE s.id = ANY($1::uuid[]) AND s.deleted_at IS NULL AND w.deleted_at IS NULL
+"""
+
+
+async def create_schedule(conn: Connection, wanted: NewSchedule, act: Act) -> dict[str, object]:
+    """Writes a schedule and the command that Temporal is to be told; answers its row.
+
+    Raises:
+        Invalid: `schedule.invalid`, with every fault of its times, definition, options and targets at once.
+        Conflict: `schedule.duplicate`, the name is taken; `schedule.too_many`.
+    """
+    now = await conn.fetchval(_NOW)
+    faults = spec_faults(wanted.spec, now) | await _run_faults(conn, wanted)
+    if faults:
+        raise Invalid("the schedule is not valid", code="schedule.invalid", fields=faults)
+    await conn.execute(_LOCK, f"schedules/{wanted.workspace_id}")
+    if await conn.fetchval(_COUNT, wanted.workspace_id) >= MAX_SCHEDULES:
+        raise Conflict(f"a workspace has at most {MAX_SCHEDULES} schedules", code="schedule.too_many")
+    row = await conn.fetchrow(
+        _INSERT, wanted.workspace_id, wanted.name, dict(wanted.run), dict(wanted.spec), act.name
+    )
+    if row is None:
+        detail = "there is a schedule of that name"
+        raise Conflict(detail, code="schedule.duplicate", fields={"name": detail})
+    await conn.execute(_EXPECT, row["id"], timing_of(row["spec"], row["id"]).next_fire(now))
+    payload = ScheduleCreated(schedule_id=row["id"], name=row["name"])
+    created = envelope(
+        EVENT_CATALOG.scan.schedule.created,
+        payload,
+        workspace_id=wanted.workspace_id,
+        subject=names.schedule_subject(row["id"]),
+        actor=act.actor,
+    )
+    await _tell(conn, row, created)
+    return _with_next(row, now)
+
+
+async def pause_schedule(
+    conn: Connection, workspace_id: UUID, schedule_id: UUID, act: Act
+) -> dict[str, object]:
+    """Lets a schedule fire no more until it is resumed; a paused one stays so.
+
+    Raises:
+        NotFound: `schedule.not_found`.
+    """
+    row = await _hold(conn, workspace_id, schedule_id)
+    now = await conn.fetchval(_NOW)
+    if row["paused_at"] is not None:
+        return _with_next(row, now)
+    return _with_next(await _change(conn, _PAUSE, (schedule_id,), act), now)
+
+
+async def resume_schedule(
+    conn: Connection, workspace_id: UUID, schedule_id: UUID, act: Act
+) -> dict[str, object]:
+    """Lets a paused schedule fire again, from now on: what it would have done meanwhile is not made up for.
+
+    Raises:
+        NotFound: `schedule.not_found`.
+    """
+    row = await _hold(conn, workspace_id, schedule_id)
+    now = await conn.fetchval(_NOW)
+    if row["paused_at"] is None:
+        return _with_next(row, now)
+    expected_at = timing_of(row["spec"], schedule_id).next_fire(now)
+    return _with_next(await _change(conn, _RESUME, (schedule_id, expected_at), act), now)
+
+
+async def delete_schedule(
+    conn: Connection, workspace_id: UUID, schedule_id: UUID, act: Act
+) -> dict[str, object]:
+    """Deletes a schedule; its runs go on and its ledger stays. What waits is told.
+
+    Raises:
+        NotFound: `schedule.not_found`, also when it was deleted before.
+    """
+    await _hold(conn, workspace_id, schedule_id)
+    row = await conn.fetchrow(_DELETE, schedule_id)
+    if row is None:
+        raise NotFound("no such schedule", code="schedule.not_found")
+    payload = ScheduleDeleted(schedule_id=schedule_id, name=row["name"], reason=act.clean_reason)
+    deleted = envelope(
+        EVENT_CATALOG.scan.schedule.deleted,
+        payload,
+        workspace_id=workspace_id,
+        subject=names.schedule_subject(schedule_id),
+        actor=act.actor,
+    )
+    await _tell(conn, row, deleted)
+    await waiting_fires.call_all(conn, schedule_id)
+    return _with_next(row, await conn.fetchval(_NOW))
+
+
+async def list_schedules(conn: AsyncConnection, workspace_id: UUID, page: PageRequest) -> Page:
+    """Schedules of a workspace that are not deleted, each with its coming fires."""
+    statement = select(schedules).where(
+        schedules.c.workspace_id == workspace_id, schedules.c.deleted_at.is_(None)
+    )
+    found = await fetch_page(conn, statement, ORDERS, page)
+    now = (await conn.exec_driver_sql(_NOW)).scalar_one()
+    return Page([_with_next(row, now) for row in found.items], found.next)
+
+
+async def get_schedule(conn: Connection, workspace_id: UUID, schedule_id: UUID) -> dict[str, object]:
+    """One schedule with its coming fires.
+
+    Raises:
+        NotFound: `schedule.not_found`.
+    """
+    row = await conn.fetchrow(_FIND, workspace_id, schedule_id)
+    if row is None:
+        raise NotFound("no such schedule", code="schedule.not_found")
+    return _with_next(row, await conn.fetchval(_NOW))
+
+
+async def list_fires(conn: AsyncConnection, workspace_id: UUID, schedule_id: UUID, page: PageRequest) -> Page:
+    """The ledger of a schedule, the newest fire first. Index: the primary key of `schedule_fires`."""
+    statement = select(schedule_fires).where(
+        schedule_fires.c.workspace_id == workspace_id, schedule_fires.c.schedule_id == schedule_id
+    )
+    return await fetch_page(conn, statement, FIRE_ORDERS, page)
+
+
+async def plans_of(conn: Connection, schedule_ids: Sequence[UUID]) -> dict[UUID, Plan]:
+    """Schedules as Temporal is to have them now, held until the end of the transaction.
+
+    One that another relay holds is left out: told by two at once, the older state could win.
+    """
+    if not schedule_ids:
+        return {}
+    held = [row["id"] for row in await conn.fetch(_TRY, sorted(set(schedule_ids)))]
+    plans = {schedule_id: Plan(schedule_id) for schedule_id in held}
+    for row in await conn.fetch(_PLANS, held):  # a statement of its own: read once they are held
+        plans[row["id"]] = Plan(row["id"], row["workspace_id"], row["spec"], row["is_paused"])
+    return plans
+
+
+async def _run_faults(conn: Connection, wanted: NewSchedule) -> dict[str, str]:
+    faults: dict[str, str] = {}
+    definition, config, targets = (wanted.run[name] for name in ("definition", "config", "targets"))
+    try:
+        find_definition(definition).with_config(config)  # type: ignore[arg-type]  # checked by the route
+    except Invalid as error:
+        faults.update(error.fields or {"definition": error.detail})
+    missing = await conn.fetch(_MISSING, wanted.workspace_id, targets)
+    if missing:
+        faults["targets"] = "not in this workspace: " + ", ".join(str(row["id"]) for row in missing[:5])
+    return faults
+
+
+async def _hold(conn: Connection, workspace_id: UUID, schedule_id: UUID) -> Record:
+    row = await conn.fetchrow(_HOLD, workspace_id, schedule_id)
+    if row is None:
+        raise NotFound("no such schedule", code="schedule.not_found")
+    return row
+
+
+async def _change(conn: Connection, how: _Change, values: tuple[object, ...], act: Act) -> Record:
+    row = await conn.fetchrow(how.statement, *values)
+    if row is None:  # it is held, so it is there
+        raise NotFound("no such schedule", code="schedule.not_found")
+    payload = ScheduleUpdated(
+        schedule_id=row["id"], name=row["name"], change=how.word, reason=act.clean_reason
+    )
+    moment = await conn.fetchval(_NOW)
+    updated = envelope(
+        EVENT_CATALOG.scan.schedule.updated,
+        payload,
+        workspace_id=row["workspace_id"],
+        subject=names.schedule_subject(row["id"]),
+        ordinal=f"{how.word}/{moment.isoformat()}",
+        actor=act.actor,
+    )
+    await _tell(conn, row, updated)
+    return row
+
+
+async def _tell(conn: Connection, row: Record, event: Envelope) -> None:
+    await write_schedule(conn, row["workspace_id"], row["id"])
+    await outbox.insert(conn, [event])
+
+
+def _with_next(row: Mapping[str, object] | Record, now: datetime) -> dict[str, object]:
+    """A schedule's row with the nominal times at which it fires next: none while it is paused."""
+    found = dict(row)
+    is_live = found["paused_at"] is None and found["deleted_at"] is None
+    spec, schedule_id = cast(Mapping[str, object], found["spec"]), cast(UUID, found["id"])  # by the table
+    fires = timing_of(spec, schedule_id).fires(now, NEXT_FIRES) if is_live else []
+    return {**found, "next_fires": fires}
