@@ -11,7 +11,9 @@ from api.gate import OPENAPI, Gate
 from api.middleware import BodyLimit, RequestId
 from api.resources import open_resources
 from api.routes import (
+    blackouts,
     exclusions,
+    definitions,
     health,
     inventory,
     jobs,
@@ -62,6 +64,7 @@ def _v1() -> APIRouter:
         worker,
         targets,
         runs,
+        definitions,
         schedules,
         steps,
         jobs,
@@ -69,6 +72,7 @@ def _v1() -> APIRouter:
         pauses,
         limits,
         exclusions,
+        blackouts,
         views,
         inventory,
         screenshots,

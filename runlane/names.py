@@ -83,6 +83,9 @@ RUN_PREFIX: Final = "run/"
 JOB_PREFIX: Final = "job/"
 """Start of a job's subject, likewise."""
 
+TRIGGER_PREFIX: Final = "trigger/"
+"""Start of the id of what gathers the events that start runs of a definition."""
+
 SCHEDULE_PREFIX: Final = "schedule/"
 """Start of the id and subject of a workspace's schedule, and of the workflow ids of its fires."""
 
@@ -150,6 +153,11 @@ def step_subject(run_id: UUID, step_id: str) -> str:
     return f"{RUN_PREFIX}{run_id}/{step_id}"
 
 
+def definition_subject(definition_id: UUID) -> str:
+    """CloudEvents subject of a saved definition."""
+    return f"definition/{definition_id}"
+
+
 def schedule_subject(schedule_id: UUID) -> str:
     """CloudEvents subject of a schedule."""
     return f"{SCHEDULE_PREFIX}{schedule_id}"
@@ -198,6 +206,11 @@ def pause_subject(pause_id: UUID) -> str:
 def limit_subject(limit_id: UUID) -> str:
     """CloudEvents subject of a limit."""
     return f"limit/{limit_id}"
+
+
+def blackout_subject(window_id: UUID) -> str:
+    """CloudEvents subject of a blackout window."""
+    return f"blackout/{window_id}"
 
 
 def exclusion_subject(exclusion_id: UUID) -> str:

@@ -26,6 +26,7 @@ class Reason(StrEnum):
     UPSTREAM = "upstream"  # a step that its step needs has not completed
     TARGET_GONE = "target_gone"  # without a target no worker may take it
     TOOL_OFF = "tool_off"
+    BLACKOUT = "blackout"  # a window in which nothing may begin
     BACK_OFF = "back_off"
     TOOLSET_PAUSED = "toolset_paused"
     RATE_LIMIT = "rate_limit"
@@ -108,6 +109,8 @@ class Waiting:
     fleet: Fleet
     due_at: datetime
     failures: int = 0
+    blackout: str | None = None
+    """The window that put them off, in words."""
     pauses: Sequence[Pause] = ()
     is_run_started: bool = True
     step_status: StepStatus = StepStatus.RUNNING
@@ -153,6 +156,7 @@ def explain(waiting: Waiting) -> Explanation:
         _needs(waiting),
         _target(waiting),
         _tool(waiting),
+        _blackout(waiting),
         _back_off(waiting),
         _pause(waiting, PauseScope.TOOLSET),
         _limit(Reason.RATE_LIMIT, waiting.rates, "claimed in the last minute"),
@@ -218,6 +222,11 @@ def _target(waiting: Waiting) -> Check:
 def _tool(waiting: Waiting) -> Check:
     text = "the tool is switched on" if waiting.is_tool_enabled else "the tool is switched off"
     return Check(Reason.TOOL_OFF, not waiting.is_tool_enabled, text)
+
+
+def _blackout(waiting: Waiting) -> Check:
+    text = waiting.blackout or "no blackout window is open for it"
+    return Check(Reason.BLACKOUT, waiting.blackout is not None, text)
 
 
 def _back_off(waiting: Waiting) -> Check:

@@ -115,10 +115,18 @@ CREATE TABLE blackout_windows (
   id uuid PRIMARY KEY DEFAULT uuidv7(),
   workspace_id uuid NOT NULL REFERENCES workspaces ON DELETE CASCADE,
   target_id uuid,
-  starts_at timestamptz NOT NULL,
-  ends_at timestamptz NOT NULL,
+  starts_at timestamptz,
+  ends_at timestamptz,
+  weekdays smallint[],
+  begins time,
+  ends time,
+  time_zone text,
   reason text,
+  created_by text,
+  created_at timestamptz NOT NULL DEFAULT clock_timestamp(),
   CHECK (starts_at < ends_at),
+  CHECK (num_nonnulls(starts_at, ends_at) IN (0, 2) AND num_nonnulls(weekdays, begins, ends, time_zone) IN (0, 4)),
+  CHECK ((starts_at IS NULL) <> (weekdays IS NULL)),
   FOREIGN KEY (workspace_id, target_id) REFERENCES targets (workspace_id, id) ON DELETE CASCADE
 );
 

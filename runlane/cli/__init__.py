@@ -9,6 +9,8 @@ from typing import Annotated
 import typer
 
 from runlane.cli import (
+    blackouts,
+    definitions,
     exclusions,
     inventory,
     jobs,
@@ -40,6 +42,7 @@ app = typer.Typer(
 local.register(app)
 processes.register(app)
 app.add_typer(runs.app, name="run")
+app.add_typer(definitions.app, name="definition")
 app.add_typer(schedules.app, name="schedule")
 app.add_typer(steps.app, name="step")
 app.add_typer(jobs.app, name="job")
@@ -47,6 +50,7 @@ app.add_typer(operations.app, name="operation")
 app.add_typer(pauses.app, name="pause")
 app.add_typer(limits.app, name="limit")
 app.add_typer(exclusions.app, name="exclusion")
+app.add_typer(blackouts.app, name="blackout")
 views.register(jobs.app, runs.app)
 app.add_typer(targets.app, name="target")
 revoke.register(processes.worker_app)

@@ -11,7 +11,7 @@ from datetime import timedelta
 from uuid import UUID
 
 from runlane import names
-from runlane.db import limits, outbox, scope, sharing
+from runlane.db import blackouts, limits, outbox, scope, sharing
 from runlane.db.guards import IN_PROGRESS, PENDING, job_may
 from runlane.db.limits import Room
 from runlane.db.pauses import is_paused
@@ -67,7 +67,8 @@ _RUNNABLE_SHAPE = "j.target_id IS NOT NULL AND j.spec IS NOT NULL"
 _BEGIN = f"""
 SELECT pg_advisory_xact_lock(hashtextextended($2, 0)), d.workspace_id, d.task_queue, t.toolset,
        EXISTS (SELECT FROM limits l WHERE {limits.covers("d.workspace_id", "t.toolset")}) AS is_limited,
-       {scope.any_in("d.workspace_id")} AS has_exclusions
+       {scope.any_in("d.workspace_id")} AS has_exclusions,
+       EXISTS (SELECT FROM blackout_windows b WHERE b.workspace_id = d.workspace_id) AS has_windows
 FROM dispatches d
 JOIN run_steps s ON s.run_id = d.run_id AND s.step_id = d.step_id
 JOIN tools t ON t.id = s.tool_id
@@ -154,6 +155,8 @@ async def claim(conn: Connection, request: ClaimRequest) -> ClaimAnswer:
     room = await _room(conn, request, begun)
     if begun["has_exclusions"]:
         await scope.skip_dispatched(conn, request.dispatch_id)
+    if begun["has_windows"]:
+        await blackouts.hold_dispatched(conn, begun["workspace_id"], request.dispatch_id)
     rows = await conn.fetch(
         _CLAIM, request.dispatch_id, request.worker_id, request.incarnation, room.jobs, request.claim_key
     )

@@ -12,6 +12,7 @@ from uuid import UUID
 
 from runlane import names
 from runlane.db import limits
+from runlane.db.blackouts import hold_step
 from runlane.db.pauses import is_paused
 from runlane.db.pool import Connection
 from runlane.db.taking import SUSPECT, Group, StepCall, StepTaker, StepWork, has_live_jobs
@@ -87,6 +88,7 @@ SELECT s.tool_id, s.jobs_total, t.toolset, w.allow_shared, h.blocked_reason, h.p
                  AND j.completed_at IS NULL AND j.own_only) AS has_own_only,
        EXISTS (SELECT FROM jobs j WHERE j.workspace_id = s.workspace_id AND j.toolset = t.toolset
                  AND j.completed_at IS NULL AND j.{SUSPECT}) AS has_suspects,
+       EXISTS (SELECT FROM blackout_windows b WHERE b.workspace_id = s.workspace_id) AS has_windows,
        h.closed_at IS NOT NULL AS is_closed, h.owner IS DISTINCT FROM $3 AS is_superseded,
        {is_paused("s.workspace_id", "s.run_id", "t.toolset")} AS is_paused
 FROM run_steps s
@@ -147,12 +149,19 @@ async def next_batches(conn: Connection, call: NextBatches) -> Batches:
         if step["is_paused"]:
             work, why = await _look_at_paused(conn, call, step_id)
         else:
+            held = (
+                await hold_step(conn, call.workspace_id, call.run_id, step_id) if step["has_windows"] else ()
+            )
             taker = StepTaker(conn, _step_call(call, step_id), step)
             wanted = 0 if repeated else room
             taken = await taker.take(wanted)
             dispatches += await _write(conn, call, step_id, step["tool_id"], taken.groups)
             work = await taker.rest(taken, wanted)
-            why = [*await taker.missing(), *(() if taken.groups or step["queues"] else taken.waits_for)]
+            why = [
+                *held,
+                *await taker.missing(),
+                *(() if taken.groups or step["queues"] else taken.waits_for),
+            ]
         steps.append(work)
         blocked.update(why if work.is_live else ())
     reason = "; ".join(sorted(blocked)) or None

@@ -163,7 +163,7 @@ async def test_no_route_is_left_out_of_these_tests(world: ApiWorld) -> None:
     for kind in ("limit", "exclusion"):  # of limits, of exclusions
         rows = {f"/{kind}s", f"/{kind}s/{{{kind}_id}}/remove"}
         covered |= {f"/v1{path}" for path in rows} | {f"/v1/platform{path}" for path in rows}
-    covered |= {"/v1/jobs/{job_id}/remerge"}
+    covered |= {"/v1/jobs/{job_id}/remerge", "/v1/blackouts", "/v1/blackouts/{window_id}/remove"}
     assert _paths(world.app) == covered
 
 

@@ -34,6 +34,7 @@ waits = st.builds(
     fleet=fleets,
     due_at=moments,
     failures=st.integers(0, 3),
+    blackout=st.none() | st.just("blackout until tomorrow"),
     pauses=st.lists(st.builds(Pause, st.sampled_from(PauseScope), moments, texts, texts), max_size=3),
     is_run_started=st.booleans(),
     step_status=st.sampled_from((StepStatus.WAITING, StepStatus.RUNNING)),
@@ -92,6 +93,8 @@ def _without(waiting: Waiting, reason: Reason) -> Waiting:
             return replace(waiting, has_target=True)
         case Reason.TOOL_OFF:
             return replace(waiting, is_tool_enabled=True)
+        case Reason.BLACKOUT:
+            return replace(waiting, blackout=None)
         case Reason.BACK_OFF:
             return replace(waiting, due_at=NOW)
         case Reason.RATE_LIMIT:

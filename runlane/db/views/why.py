@@ -12,6 +12,7 @@ from typing import Final, TypeAlias
 from uuid import UUID
 
 from runlane.db import pauses
+from runlane.db.blackouts import OpenWindow, open_windows
 from runlane.db.guards import LIVE_JOB, PENDING
 from runlane.db.limits import Uses, uses_of
 from runlane.db.pool import Connection, Record
@@ -183,10 +184,16 @@ class _Controls:
 
     uses: Uses
     shared: LimitUse | None
+    windows: Sequence[OpenWindow] = ()
+
+    def blackout_of(self, due_at: datetime | None) -> str | None:
+        """The open window that put jobs off until then."""
+        return next((window.text for window in self.windows if window.until == due_at), None)
 
 
 async def _controls(conn: Connection, workspace_id: UUID, rows: Sequence[Record]) -> dict[str, _Controls]:
     controls: dict[str, _Controls] = {}
+    windows = await open_windows(conn, workspace_id) if rows else ()
     for row in rows:
         toolset = row["toolset"]
         if toolset not in controls:
@@ -194,7 +201,7 @@ async def _controls(conn: Connection, workspace_id: UUID, rows: Sequence[Record]
             if row["allow_shared"]:
                 use = await use_of(conn, Sharer(workspace_id, toolset))
             shared = LimitUse("the shared workers", use.out, use.most) if use and use.others_wait else None
-            controls[toolset] = _Controls(await uses_of(conn, workspace_id, toolset), shared)
+            controls[toolset] = _Controls(await uses_of(conn, workspace_id, toolset), shared, windows)
     return controls
 
 
@@ -220,6 +227,7 @@ def _waiting(row: Record, controls: _Controls, ahead: int) -> Waiting:
         fleet=fleet.fleet,
         due_at=row["due_at"] or row["as_of"],
         failures=row["failures"] or 0,
+        blackout=controls.blackout_of(row["due_at"]),
         pauses=[_pause(pause) for pause in row["pauses"] or ()],
         is_run_started=row["run_status"] != RunStatus.ACCEPTED,
         step_status=StepStatus(row["step_status"]),

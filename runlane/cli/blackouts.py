@@ -1,0 +1,80 @@
+"""`runlane blackout …`."""
+
+from typing import Annotated
+
+import typer
+
+from runlane.cli.answers import Json, objects_in
+from runlane.cli.options import JsonFlag, Reason
+from runlane.cli.output import Column, note, print_json, print_rows
+from runlane.cli.profile import open_client
+
+app = typer.Typer(no_args_is_help=True, help="Blackout windows: when nothing may begin.")
+
+COLUMNS = (
+    Column("ID", "id"), Column("TARGET", "target_id"), Column("FROM", "starts_at"), Column("TO", "ends_at"),
+    Column("DAYS", "weekdays"), Column("BEGINS", "begins"), Column("ENDS", "ends"),
+    Column("ZONE", "time_zone"), Column("BY", "created_by"), Column("REASON", "reason"),
+)  # fmt: skip
+
+Target = Annotated[str | None, typer.Option("--target", help="Only for jobs of this target: its id.")]
+
+
+@app.command("list")
+def index(as_json: JsonFlag = False) -> None:
+    """List the blackout windows of the workspace."""
+    with open_client() as client:
+        found = client.get("/v1/blackouts")
+    if as_json:
+        print_json(found)
+    else:
+        print_rows(objects_in(found, "items"), COLUMNS)
+
+
+@app.command("once")
+def once(
+    starts_at: Annotated[str, typer.Argument(help="Such as 2026-12-24T18:00:00Z.")],
+    ends_at: Annotated[str, typer.Argument()],
+    target: Target = None,
+    reason: Reason = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Let nothing begin from one moment to another; what runs is finished."""
+    _add({"starts_at": starts_at, "ends_at": ends_at, "target_id": target, "reason": reason}, as_json)
+
+
+@app.command("weekly")
+def weekly(
+    days: Annotated[str, typer.Argument(help="Days on which it opens, such as 1,2,3; 1 is Monday.")],
+    begins: Annotated[str, typer.Argument(help="Such as 22:00.")],
+    ends: Annotated[str, typer.Argument(help="Of the next day, when not later than it begins.")],
+    zone: Annotated[str, typer.Option("--zone", help="Time zone, such as Europe/Berlin.")] = "UTC",
+    target: Target = None,
+    reason: Reason = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Let nothing begin at these hours of every week; what runs is finished."""
+    window: Json = {"weekdays": days.split(","), "begins": begins, "ends": ends, "time_zone": zone}
+    _add({"weekly": window, "target_id": target, "reason": reason}, as_json)
+
+
+@app.command("remove")
+def remove(
+    window_id: Annotated[str, typer.Argument(metavar="ID")], reason: Reason = None, as_json: JsonFlag = False
+) -> None:
+    """Remove a window; jobs that it held go on at once."""
+    with open_client() as client:
+        done = client.post(f"/v1/blackouts/{window_id}/remove", {"reason": reason})
+    if as_json:
+        print_json(done)
+    else:
+        note(f"removed window {done['id']}")
+
+
+def _add(body: Json, as_json: bool) -> None:
+    with open_client() as client:
+        done = client.post("/v1/blackouts", body)
+    if as_json:
+        print_json(done)
+    else:
+        note(f"window {done['id']}")

@@ -1,0 +1,119 @@
+"""Blackout windows: what they cover waits until they close, and says so; removed, it goes on at once."""
+
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
+from uuid import UUID
+
+import pytest
+import pytest_asyncio
+
+from runlane import names
+from runlane.blackouts import Once
+from runlane.db.acts import Act
+from runlane.db.blackouts import NewWindow, add_window, remove_window
+from runlane.db.dispatch import Batches, NextBatches, next_batches
+from runlane.db.pool import Pool
+from runlane.db.views.why import why_job
+from runlane.settings import Settings
+from tests.integration.api_world import ApiWorld, assert_problem, open_api
+from tests.integration.dispatched_run import OWNER, DispatchedRun, Shape, dispatched_run
+from tests.integration.scan_host import enrol
+
+pytestmark = pytest.mark.integration
+
+NOW = datetime.now(UTC)
+OPEN = Once(NOW - timedelta(hours=1), NOW.replace(microsecond=0) + timedelta(days=2))
+
+
+async def add(pool: Pool, workspace_id: UUID, target_id: UUID | None = None, when: Once = OPEN) -> UUID:
+    async with pool.acquire() as conn, conn.transaction():
+        row = await add_window(conn, NewWindow(workspace_id, when, target_id), Act(name="me", reason="sale"))
+    return UUID(str(row["id"]))
+
+
+async def look(pool: Pool, workspace_id: UUID, run: DispatchedRun, number: int) -> Batches:
+    """The run's workflow asks for batches."""
+    call = NextBatches(
+        run_id=run.run_id,
+        workspace_id=workspace_id,
+        workflow_id=names.run_workflow_id(run.run_id),
+        workflow_run_id=OWNER.workflow_run_id,
+        owner=OWNER.workflow_run_id,
+        call_number=number,
+        rooms={"only": 10},
+    )
+    async with pool.acquire() as conn, conn.transaction():
+        return await next_batches(conn, call)
+
+
+async def test_window_holds_what_was_dispatched_until_it_is_removed(pool: Pool, workspace_id: UUID) -> None:
+    run = await dispatched_run(pool, workspace_id, Shape(jobs_each=2))
+    host = await enrol(pool, workspace_id)
+    window_id = await add(pool, workspace_id)
+
+    assert (await host.claim(run.dispatches[0], "key", 10)).jobs == ()
+    held = await look(pool, workspace_id, run, 1_000_001)
+    reason = await pool.fetchval("SELECT blocked_reason FROM job_histories")
+    async with pool.acquire() as conn:
+        why = await why_job(conn, workspace_id, await pool.fetchval("SELECT min(id::text)::uuid FROM jobs"))
+
+    assert held.dispatches == []
+    assert held.steps[0].is_live
+    assert (held.steps[0].next_due_s or 0) > timedelta(days=1).total_seconds()
+    text = f"blackout until {OPEN.ends_at:%Y-%m-%d %H:%M:%S} UTC: sale"
+    assert (reason, why.text) == (text, text)
+
+    async with pool.acquire() as conn, conn.transaction():
+        await remove_window(conn, workspace_id, window_id, Act())
+    again = await look(pool, workspace_id, run, 1_000_002)
+
+    assert sum(batch.size for batch in again.dispatches) == 2
+    assert await pool.fetchval("SELECT blocked_reason FROM job_histories") is None
+    assert len((await host.claim(again.dispatches[0].dispatch_id, "other", 10)).jobs) > 0
+
+
+async def test_window_of_one_target_or_of_another_time_lets_others_go_on(
+    pool: Pool, workspace_id: UUID
+) -> None:
+    run = await dispatched_run(pool, workspace_id, Shape(jobs_each=2))
+    host = await enrol(pool, workspace_id)
+    await add(pool, workspace_id, await pool.fetchval("SELECT id FROM targets WHERE value = 'a.test'"))
+    await add(pool, workspace_id, when=Once(OPEN.ends_at, OPEN.ends_at + timedelta(days=1)))
+
+    answer = await host.claim(run.dispatches[0], "key", 10)
+
+    assert [job.spec["host"] for job in answer.jobs] == ["b.test"]
+    assert await pool.fetchval("SELECT due_at FROM jobs WHERE dispatch_id IS NULL") == OPEN.ends_at
+
+
+@pytest_asyncio.fixture
+async def world(settings: Settings, pool: Pool) -> AsyncIterator[ApiWorld]:
+    async with open_api(settings.model_copy(update={"temporal_address": "127.0.0.1:1"}), pool) as opened:
+        yield opened
+
+
+async def test_windows_over_http(world: ApiWorld, pool: Pool) -> None:
+    weekly = {"weekdays": [1, 5], "begins": "22:00", "ends": "06:00", "time_zone": "Europe/Berlin"}
+    async with world.caller("ours") as ours, world.caller("theirs") as theirs:
+        made = await ours.http.post("/v1/blackouts", json={"weekly": weekly, "reason": "night"})
+        both = {"weekly": weekly, "starts_at": "2026-12-24T12:00:00Z", "ends_at": "2026-12-25T12:00:00Z"}
+        refused = await ours.http.post("/v1/blackouts", json=both)
+        listed = (await ours.http.get("/v1/blackouts")).json()["items"]
+        others = (await theirs.http.get("/v1/blackouts")).json()["items"]
+        path = f"/v1/blackouts/{made.json()['id']}/remove"
+        foreign = await theirs.http.post(path)
+        removed = await ours.http.post(path)
+
+    assert made.status_code == 201
+    assert (made.json()["weekdays"], made.json()["begins"], made.json()["reason"]) == (
+        [1, 5],
+        "22:00:00",
+        "night",
+    )
+    assert [row["id"] for row in listed] == [made.json()["id"]]
+    assert others == []
+    assert_problem(refused, 422, "blackout.when")
+    assert_problem(foreign, 404, "blackout.not_found")
+    assert removed.status_code == 200
+    acts = await pool.fetch("SELECT data ->> 'action' AS action FROM outbox WHERE type = 'operator.acted'")
+    assert sorted(row["action"] for row in acts) == ["blackout.remove", "blackout.set"]
