@@ -16,6 +16,7 @@ from tests.integration.worker_world import World, world_of
 pytestmark = pytest.mark.integration
 
 NAME = "0123456789abcdef0123456789abcdef.ndjson"
+OTHER = "01234567-89ab-7def-8123-456789abcdef"
 
 
 @pytest_asyncio.fixture
@@ -33,7 +34,7 @@ async def test_claim_key_that_cannot_be_stored_is_refused(world: World, key: str
     assert refused.value.code == "request.invalid"
 
 
-@pytest.mark.parametrize("name", [f"../{uuid4()}/{NAME}", f"./{NAME}", f"/{NAME}", f"{NAME}\n", "\x00", ""])
+@pytest.mark.parametrize("name", [f"../{OTHER}/{NAME}", f"./{NAME}", f"/{NAME}", f"{NAME}\n", "\x00", ""])
 async def test_object_key_that_was_not_given_out_is_refused(world: World, name: str) -> None:
     async with claimed_host(world, 1) as (host, dispatch_id, claimed):
         odd = {"key": f"{world.workspace_id}/{dispatch_id}/{name}", "size": 1, "sha256": "0" * 64}
