@@ -13,7 +13,6 @@ from api.resources import open_resources
 from api.routes import (
     blackouts,
     exclusions,
-    definitions,
     health,
     inventory,
     jobs,
@@ -64,7 +63,6 @@ def _v1() -> APIRouter:
         worker,
         targets,
         runs,
-        definitions,
         schedules,
         steps,
         jobs,

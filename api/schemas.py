@@ -8,6 +8,7 @@ from uuid import UUID
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints
 
 from runlane.jobs import JobStatus, Outcome, Priority, RunStatus, StepStatus
+from runlane.tools.target_files import FileFormat
 
 _MAX_DEPTH = 16
 _MAX_INTEGER = 2**63
@@ -68,6 +69,16 @@ class NewTarget(Request):
     )
 
 
+class TargetImport(Request):
+    """A file of targets."""
+
+    format: FileFormat = FileFormat.NDJSON
+    text: str = Field(
+        description="the file: CSV lines of a target and its tags, or NDJSON of `value` and `tags`",
+        examples=['{"value": "example.com", "tags": ["shop"]}'],
+    )
+
+
 class NewRun(Request):
     """What to run on which targets."""
 
@@ -98,6 +109,23 @@ class Target(Answer):
     value: str
     tags: list[str]
     created_at: datetime
+
+
+class LineFault(Answer):
+    """What is wrong with a line of a file; the first line is 1."""
+
+    line: int
+    code: str
+    detail: str
+
+
+class TargetsImported(Answer):
+    """What an import did: nothing, if it has faults."""
+
+    added: int
+    known: int = Field(description="were targets already")
+    tagged: int = Field(description="known targets that got more tags")
+    faults: list[LineFault]
 
 
 class RunRef(Answer):

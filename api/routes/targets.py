@@ -8,7 +8,9 @@ from pydantic import Field
 
 from api.deps import PageQuery, ReadTargets, WriteTargets, no_query
 from api.problems import problems
-from api.schemas import NewTarget, PageOf, Printable, Target
+from api.schemas import NewTarget, PageOf, Printable, Target, TargetImport, TargetsImported
+from runlane.db.engine import driver
+from runlane.db.target_imports import import_targets
 from runlane.db.targets import add_target, get_target, list_targets
 from runlane.errors import Conflict, NotFound
 
@@ -21,12 +23,13 @@ class TargetQuery(PageQuery):
     """Which targets."""
 
     value: Printable | None = Field(None, max_length=253, description="the target of exactly this spelling")
+    tag: list[Printable] = Field(default=[], max_length=20, description="repeatable: with all of these tags")
 
 
 @router.get("")
 async def index(access: ReadTargets, query: Annotated[TargetQuery, Query()]) -> PageOf[Target]:
     """Lists targets; sorts by `created_at` or `value`."""
-    page = await list_targets(access.conn, access.workspace_id, query.value, query.page)
+    page = await list_targets(access.conn, access.workspace_id, query.value, query.tag, query.page)
     return PageOf[Target].model_validate(page, from_attributes=True)
 
 
@@ -35,6 +38,17 @@ async def create(access: WriteTargets, body: NewTarget) -> Target:
     """Adds a target. Addresses that are not public must be in a network that the workspace allows."""
     row = await add_target(access.conn, access.workspace_id, body.value, access.actor)
     return Target.model_validate(row)
+
+
+@router.post("/import", dependencies=[Depends(no_query)])
+async def import_file(access: WriteTargets, body: TargetImport) -> TargetsImported:
+    """Adds the targets of a file of up to 10,000 lines: all of them or, if a line is wrong, none.
+
+    `faults` has every line that is wrong. Repeated, it changes nothing.
+    """
+    conn = driver(access.conn)
+    done = await import_targets(conn, access.workspace_id, body.text, body.format, access.actor)
+    return TargetsImported.model_validate(done, from_attributes=True)
 
 
 @router.get("/{target_id}", dependencies=[Depends(no_query)], responses=problems(NotFound))

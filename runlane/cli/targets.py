@@ -1,9 +1,12 @@
 """`runlane target …`."""
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from runlane.cli.answers import objects_in
+from runlane.cli.errors import CommandError, ExitCode
 from runlane.cli.lists import Listing, print_list
 from runlane.cli.options import JsonFlag, Limit, Sort
 from runlane.cli.output import Column, note, print_fields, print_json
@@ -12,7 +15,8 @@ from runlane.cli.profile import open_client
 app = typer.Typer(no_args_is_help=True, help="What is to be scanned.")
 
 COLUMNS = (
-    Column("ID", "id"), Column("KIND", "kind"), Column("TARGET", "value"), Column("ADDED", "created_at"),
+    Column("ID", "id"), Column("KIND", "kind"), Column("TARGET", "value"), Column("TAGS", "tags"),
+    Column("ADDED", "created_at"),
 )  # fmt: skip
 
 
@@ -32,10 +36,39 @@ def add(
                 note(f"added {target['kind']} {target['value']}")
 
 
+@app.command("import")
+def import_file(
+    path: Annotated[Path, typer.Argument(metavar="FILE", help="CSV, or NDJSON if it ends so.", exists=True)],
+    as_json: JsonFlag = False,
+) -> None:
+    """Add all targets of a file or, if a line is wrong, none; every such line is said."""
+    file_format = "ndjson" if path.suffix in (".ndjson", ".jsonl") else "csv"
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise CommandError(f"{path} cannot be read: {error}", ExitCode.USAGE) from error
+    with open_client() as client:
+        done = client.post("/v1/targets/import", {"format": file_format, "text": text})
+    if as_json:
+        print_json(done)
+    faults = objects_in(done, "faults")
+    for fault in () if as_json else faults:
+        note(f"{path}:{fault['line']}: {fault['detail']} ({fault['code']})")
+    if faults:
+        raise CommandError(f"{len(faults)} lines are wrong: nothing was added", ExitCode.REFUSED)
+    if not as_json:
+        note(f"{done['added']} added, {done['known']} known, {done['tagged']} of them with new tags")
+
+
 @app.command("list")
-def index(limit: Limit = 50, sort: Sort = None, as_json: JsonFlag = False) -> None:
+def index(
+    tag: Annotated[list[str] | None, typer.Option("--tag", help="Repeatable: with all of these.")] = None,
+    limit: Limit = 50,
+    sort: Sort = None,
+    as_json: JsonFlag = False,
+) -> None:
     """List targets."""
-    print_list(Listing("/v1/targets", COLUMNS, limit, sort, as_json))
+    print_list(Listing("/v1/targets", COLUMNS, limit, sort, as_json), {"tag": tag} if tag else None)
 
 
 @app.command("show")

@@ -1,5 +1,6 @@
 """Targets: what a workspace asks to have scanned."""
 
+from collections.abc import Sequence
 from typing import Final
 from uuid import UUID
 
@@ -61,14 +62,16 @@ async def add_target(
 
 
 async def list_targets(
-    conn: AsyncConnection, workspace_id: UUID, value: str | None, page: PageRequest
+    conn: AsyncConnection, workspace_id: UUID, value: str | None, tags: Sequence[str], page: PageRequest
 ) -> Page:
-    """Targets of a workspace that were not deleted; with `value` the one of that spelling."""
+    """Targets of a workspace that were not deleted, with all these tags; `value`: of that spelling."""
     statement = select(*_COLUMNS).where(
         targets.c.workspace_id == workspace_id, targets.c.deleted_at.is_(None)
     )
     if value is not None:
         statement = statement.where(targets.c.value == value)
+    if tags:
+        statement = statement.where(targets.c.tags.contains(list(tags)))
     return await fetch_page(conn, statement, ORDERS, page)
 
 

@@ -164,6 +164,10 @@ async def test_no_route_is_left_out_of_these_tests(world: ApiWorld) -> None:
         rows = {f"/{kind}s", f"/{kind}s/{{{kind}_id}}/remove"}
         covered |= {f"/v1{path}" for path in rows} | {f"/v1/platform{path}" for path in rows}
     covered |= {"/v1/jobs/{job_id}/remerge", "/v1/blackouts", "/v1/blackouts/{window_id}/remove"}
+    covered |= {"/v1/targets/import", "/v1/schedules"}  # of imports, of schedules
+    covered |= {
+        f"/v1/schedules/{{schedule_id}}{tail}" for tail in ("", "/fires", "/pause", "/resume", "/delete")
+    }
     assert _paths(world.app) == covered
 
 
