@@ -12,6 +12,7 @@ from api.middleware import BodyLimit, RequestId
 from api.resources import open_resources
 from api.routes import (
     blackouts,
+    definitions,
     exclusions,
     health,
     inventory,
@@ -63,6 +64,7 @@ def _v1() -> APIRouter:
         worker,
         targets,
         runs,
+        definitions,
         schedules,
         steps,
         jobs,

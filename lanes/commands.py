@@ -18,10 +18,11 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from runlane import names
 from runlane.backoff import pause
-from runlane.db import commands, schedules
+from runlane.db import commands, schedules, triggers
 from runlane.db.commands import Command, CommandKind
 from runlane.db.notices import listening
 from runlane.db.pool import Pool, open_pool
+from runlane.errors import Conflict, Refused
 from runlane.settings import Settings
 from workflows.dispatching import Limits
 from workflows.schedules import tell_schedule
@@ -39,6 +40,8 @@ MAX_BACKOFF_S: Final = 60.0
 """Longest time until a command is told again."""
 
 CALL_TIMEOUT_S: Final = 10.0
+
+TOLD: Final = (CommandKind.START_RUN, CommandKind.NUDGE, CommandKind.SCHEDULE)
 
 HELD: Final = "another relay tells of this schedule"
 
@@ -93,8 +96,9 @@ async def _relay(pool: Pool, client: Client, limits: Limits, stop: asyncio.Event
 
 async def relay_once(pool: Pool, client: Client, limits: Limits) -> Relayed:
     """Relays up to 100 due commands and marks each done or due again later."""
+    triggered = await _start_triggered(pool)
     async with pool.acquire() as conn, conn.transaction():
-        due = await commands.take(conn, BATCH)
+        due = await commands.take(conn, BATCH, TOLD)
         plans = await schedules.plans_of(conn, [each.schedule_id for each in due if each.schedule_id])
         telling = _Telling(client, limits, plans)
         errors = await asyncio.gather(*(_tell(telling, command) for command in due))
@@ -103,7 +107,28 @@ async def relay_once(pool: Pool, client: Client, limits: Limits) -> Relayed:
         }
         await commands.mark_done(conn, [each.command_id for each in due if each.command_id not in failed])
         await commands.put_off(conn, failed, MAX_BACKOFF_S)
-    return Relayed(len(due) - len(failed), len(failed))
+    return Relayed(len(due) - len(failed) + triggered.done, len(failed) + triggered.failed)
+
+
+async def _start_triggered(pool: Pool) -> Relayed:
+    """Starts the runs that gathered events ask for; one without room among the open runs is tried again.
+
+    In a transaction of its own: who gathers must not wait until Temporal has answered.
+    """
+    refused: dict[int, str] = {}
+    async with pool.acquire() as conn, conn.transaction():
+        due = await commands.take(conn, BATCH, (CommandKind.TRIGGER,))
+        for command in due:
+            try:
+                async with conn.transaction():
+                    await triggers.start(conn, command.payload)
+            except Conflict as error:
+                refused[command.command_id] = error.detail
+            except Refused as error:
+                log.warning("trigger_refused", command=command.command_id, code=error.code)
+        await commands.mark_done(conn, [each.command_id for each in due if each.command_id not in refused])
+        await commands.put_off(conn, refused, MAX_BACKOFF_S)
+    return Relayed(len(due) - len(refused), len(refused))
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,5 +171,7 @@ async def _call(telling: _Telling, command: Command) -> None:
         case CommandKind.SCHEDULE:
             if command.schedule_id is not None:
                 await tell_schedule(client, telling.plans[command.schedule_id])
+        case CommandKind.TRIGGER:
+            pass  # rows only, and these are written
         case _:
             assert_never(command.kind)

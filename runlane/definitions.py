@@ -39,6 +39,12 @@ _WRITTEN_OUT: Final = re.compile(r"-----BEGIN |://[^/\s@:]*:[^/\s@]+@")
 
 _STEP_ID: Final = re.compile(r"[a-z0-9_-]{1,64}\Z")
 _TOLERANCE: Final = re.compile(r"(\d{1,9}|(100|\d{1,2})(\.\d{1,4})?%)\Z")
+REQUEST: Final = "request"
+"""What may start a run of any definition."""
+
+TRIGGERS: Final = (REQUEST, "target.created")
+"""What may be said to start runs of a definition: whoever asks, and events."""
+
 _TOP_KEYS: Final = frozenset({"name", "on", "jobs"})
 _STEP_KEYS: Final = frozenset({"name", "run", "needs", "config", "config_profile", "tolerance"})
 
@@ -62,10 +68,13 @@ class Definition:
 
     name: str
     steps: tuple[StepDefinition, ...]
+    on: tuple[str, ...] = ()
+    """Events that start a run of it, once it is saved."""
 
     def as_json(self) -> dict[str, object]:
-        """The form that is frozen on the run's row."""
-        return {"name": self.name, "jobs": {step.step_id: _step_json(step) for step in self.steps}}
+        """The form that is saved, and frozen on the row of a run."""
+        on = {"on": list(self.on)} if self.on else {}
+        return {"name": self.name, **on, "jobs": {step.step_id: _step_json(step) for step in self.steps}}
 
     def with_config(self, config: Mapping[str, Mapping[str, object]]) -> "Definition":
         """The same graph with options laid over the steps' own; `*` is laid over every step that takes them.
@@ -128,6 +137,11 @@ def parse_definition(source: bytes | str | Mapping[str, object]) -> Definition:
     name = document.get("name")
     if not isinstance(name, str) or not 1 <= len(name) <= 100:
         faults["name"] = "a text of 1 to 100 characters is required"
+    on = document.get("on", [])
+    events = [on] if isinstance(on, str) else on
+    if not isinstance(events, list) or not all(event in TRIGGERS for event in events):
+        faults["on"] = f"one or several of {', '.join(TRIGGERS)} are possible"
+        events = []
     for key in document.keys() - _TOP_KEYS:
         faults[str(key)[:64]] = "unknown key"
     jobs = document.get("jobs")
@@ -140,7 +154,9 @@ def parse_definition(source: bytes | str | Mapping[str, object]) -> Definition:
         raise _inline_secret(faults)
     if faults:
         raise Invalid("the definition is not valid", code="definition.invalid", fields=faults)
-    return Definition(cast(str, name), steps)  # checked above
+    return Definition(
+        cast(str, name), steps, tuple(dict.fromkeys(event for event in events if event != REQUEST))
+    )  # checked above
 
 
 def _parse_step(step_id: str, raw: object, faults: dict[str, str]) -> StepDefinition:

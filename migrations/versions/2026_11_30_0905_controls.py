@@ -153,7 +153,7 @@ CREATE INDEX operations_open ON operations (moved_at) WHERE finished_at IS NULL;
 CREATE TABLE commands (
   id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
   workspace_id uuid REFERENCES workspaces ON DELETE CASCADE,
-  kind text NOT NULL CHECK (kind IN ('start_run', 'nudge', 'schedule')),
+  kind text NOT NULL CHECK (kind IN ('start_run', 'nudge', 'schedule', 'trigger')),
   workflow_id text NOT NULL,
   payload jsonb NOT NULL DEFAULT '{}',
   request_id text UNIQUE,

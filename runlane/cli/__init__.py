@@ -10,6 +10,7 @@ import typer
 
 from runlane.cli import (
     blackouts,
+    definitions,
     exclusions,
     inventory,
     jobs,
@@ -41,6 +42,7 @@ app = typer.Typer(
 local.register(app)
 processes.register(app)
 app.add_typer(runs.app, name="run")
+app.add_typer(definitions.app, name="definition")
 app.add_typer(schedules.app, name="schedule")
 app.add_typer(steps.app, name="step")
 app.add_typer(jobs.app, name="job")

@@ -185,7 +185,7 @@ def rerun(
 def new_run(client: "ApiClient", targets: list[str], definition: str, options: list[str]) -> Json:
     """Makes the body of a request for a run of what a person typed."""
     return {
-        "definition": _definition(definition),
+        "definition": read_definition(definition),
         "targets": [_target(client, each) for each in targets],
         "config": parse_options(options),
     }
@@ -210,7 +210,12 @@ def parse_options(options: list[str]) -> dict[str, dict[str, object]]:
     return config
 
 
-def _definition(text: str) -> object:
+def read_definition(text: str) -> object:
+    """The name of a definition, or what is in @file.
+
+    Raises:
+        CommandError: the file cannot be read.
+    """
     if not text.startswith("@"):
         return text
     from runlane.definitions import parse_definition

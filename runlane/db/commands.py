@@ -5,7 +5,7 @@ running workflow, a nudge is only a reason to look, a schedule is told as its ro
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 from uuid import UUID
@@ -20,6 +20,8 @@ class CommandKind(StrEnum):
     START_RUN = "start_run"
     NUDGE = "nudge"
     SCHEDULE = "schedule"
+    TRIGGER = "trigger"
+    """Not of Temporal: events that were gathered start runs, which then have commands of their own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +45,7 @@ class Command:
     """Of a start; None when the run is closed or gone by now, so that there is nothing to start."""
     schedule_id: UUID | None = None
     """The schedule that Temporal is to have as its row says; None of any other kind."""
+    payload: Mapping[str, object] = field(default_factory=dict)
 
 
 _WRITE_START: Final = f"""
@@ -64,19 +67,21 @@ SELECT id, pg_notify('{names.COMMANDS_CHANNEL}', '') FROM written
 
 # A kind that this program does not know is left to one that does.
 _TAKE: Final = f"""
-SELECT c.id, c.kind, c.workflow_id, h.id AS run_id, h.workspace_id, h.name, h.kind AS run_kind
+SELECT c.id, c.kind, c.workflow_id, c.payload, h.id AS run_id, h.workspace_id, h.name, h.kind AS run_kind
 FROM commands c
 LEFT JOIN job_histories h ON c.kind = '{CommandKind.START_RUN}' AND h.workspace_id = c.workspace_id
   AND '{names.RUN_PREFIX}' || h.id = c.workflow_id AND h.id = split_part(c.workflow_id, '/', 2)::uuid
   AND h.closed_at IS NULL
 WHERE c.done_at IS NULL AND c.due_at <= clock_timestamp()
-  AND c.kind IN ({", ".join(f"'{kind}'" for kind in CommandKind)})
+  AND c.kind = ANY($2::text[])
 ORDER BY c.due_at, c.id
 LIMIT $1
 FOR UPDATE OF c SKIP LOCKED
 """
 
-_DONE: Final = "UPDATE commands SET done_at = clock_timestamp(), error = NULL WHERE id = ANY($1::bigint[])"
+_DONE: Final = """
+UPDATE commands SET done_at = clock_timestamp(), error = NULL, request_id = NULL WHERE id = ANY($1::bigint[])
+"""
 
 _AGAIN: Final = """
 UPDATE commands
@@ -102,12 +107,12 @@ async def write_schedule(conn: Connection, workspace_id: UUID, schedule_id: UUID
     return int(await conn.fetchval(_WRITE_SCHEDULE, workspace_id, names.schedule_id(schedule_id)))
 
 
-async def take(conn: Connection, limit: int) -> list[Command]:
-    """Locks up to `limit` due commands until the end of the transaction, passing over those of other relays.
+async def take(conn: Connection, limit: int, kinds: Sequence[CommandKind]) -> list[Command]:
+    """Locks up to `limit` due commands of these kinds for the transaction, passing over what others hold.
 
     Whoever takes them marks each with `mark_done` or `put_off`; one that dies leaves them to the next.
     """
-    return [_command(row) for row in await conn.fetch(_TAKE, limit)]
+    return [_command(row) for row in await conn.fetch(_TAKE, limit, kinds)]
 
 
 async def mark_done(conn: Connection, command_ids: Sequence[int]) -> None:
@@ -133,4 +138,4 @@ def _command(row: Record) -> Command:
         run = OpenRun(row["run_id"], row["workspace_id"], row["name"], row["run_kind"])
     kind, workflow_id = CommandKind(row["kind"]), row["workflow_id"]
     schedule_id = names.schedule_of(workflow_id) if kind is CommandKind.SCHEDULE else None
-    return Command(row["id"], kind, workflow_id, run, schedule_id)
+    return Command(row["id"], kind, workflow_id, run, schedule_id, row["payload"])

@@ -26,6 +26,8 @@ class StartRun:
     created_by: str | None = None
     trigger: str = "request"
     schedule_id: UUID | None = None
+    definition_id: UUID | None = None
+    hops: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +39,9 @@ class StartedRun:
 
 
 _RUN = """
-INSERT INTO job_histories (workspace_id, name, kind, definition, priority, created_by, trigger, schedule_id)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8)
+INSERT INTO job_histories
+  (workspace_id, name, kind, definition, priority, created_by, trigger, schedule_id, definition_id, hops)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
 RETURNING id
 """
 
@@ -127,6 +130,8 @@ async def write_run(conn: Connection, request: StartRun) -> UUID:
         request.created_by,
         request.trigger,
         request.schedule_id,
+        request.definition_id,
+        request.hops,
     )
     found = await conn.fetch(_TARGETS, request.workspace_id, run_id, targets)
     if len(found) != len(targets):

@@ -196,6 +196,18 @@ vulnerabilities = Table(
     _time("resolved_at", null=True),
 )
 
+workflow_definitions = Table(
+    "workflow_definitions",
+    metadata,
+    _id(),
+    _ref("workspace_id"),
+    _text("name"),
+    _integer("version"),
+    _json("body"),
+    _time("created_at"),
+    _time("deleted_at", null=True),
+)
+
 schedules = Table(
     "schedules",
     metadata,

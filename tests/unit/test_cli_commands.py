@@ -48,6 +48,7 @@ def _run(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
         "job list", "job show", "target add", "target import", "target list", "target show",
         "asset list", "service list", "url list", "screenshot list", "screenshot save", "finding list",
         "key create", "workspace create",
+        "definition save", "definition list", "definition delete",
         "schedule create", "schedule list", "schedule show", "schedule pause", "schedule resume",
         "schedule delete", "schedule fires",
         "sweep list", "sweep run",
