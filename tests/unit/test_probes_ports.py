@@ -50,6 +50,16 @@ def test_port_lists_are_read(value: Any, ports: list[int]) -> None:
     assert parse_ports(value) == ports
 
 
+async def test_excluded_port_is_not_tried_and_the_result_says_nothing_about_it() -> None:
+    async with greeting(b"one") as one, greeting(b"two") as two:
+        records, done = await run_job(
+            portprobe.run_job, {"host": "127.0.0.1", "deny": [f":{two}"]}, ports=[one, two]
+        )
+
+    assert [record["port"] for record in records] == [one]
+    assert done.coverage["ports"] == str(one)
+
+
 @pytest.mark.parametrize(
     "value", ["", "0", "65536", "5-1", "x", "1--2", "-5", "1,", [], [True], [1.5], 80, {}, "٣"]
 )

@@ -274,6 +274,23 @@ class TestProbe:
         assert secret.connections == 0
         assert record.final_url == f"http://app.test:{server.port}/"
 
+    @pytest.mark.parametrize(
+        "deny", ["secret.test", ".test", "127.0.0.2/32", "::ffff:127.0.0.2/128", ":{port}"]
+    )
+    async def test_a_redirect_to_what_is_excluded_sends_nothing_there(self, deny: str) -> None:
+        async with (
+            serve_http(lambda _: page("secret"), host="127.0.0.2") as secret,
+            serve_dns({"secret.test": {"A": ["127.0.0.2"]}}) as dns,
+        ):
+            reply = Reply(status=302, headers={"Location": f"http://secret.test:{secret.port}/"})
+            async with serve_http(lambda _: reply) as server:
+                target = {"host": "127.0.0.1", "port": server.port, "tls": False}
+                excluded = [deny.format(port=secret.port)]
+                records, _ = await run_job(webprobe.run_job, target, resolver=dns.address, deny=excluded)
+
+        assert secret.connections == 0
+        assert records[0]["final_url"] == f"http://127.0.0.1:{server.port}/"
+
     @pytest.mark.parametrize("greeting", [b"SSH-2.0-OpenSSH_9.6\r\n", b""])
     async def test_a_service_that_is_not_http_is_an_empty_result(self, greeting: bytes) -> None:
         async def greet(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

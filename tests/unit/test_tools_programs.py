@@ -12,6 +12,9 @@ from hypothesis import strategies as st
 
 from runlane.definitions import parse_definition
 from runlane.errors import Invalid
+from runlane.jobs import Outcome
+from runlane.scan.pins import Refusal, pin
+from runlane.scan.wire import ClaimedJob
 from runlane.tools import TOOLS, Category, Shape, parse_records, screenshot
 from runlane.tools.adapters import (
     ADAPTERS,
@@ -26,7 +29,7 @@ from runlane.tools.adapters import (
 )
 from runlane.tools.adapters.adapter import Command, Each, Ended, Found, Many, Raw, ToolJob, Workplace
 from runlane.tools.adapters.jobs import BadTarget, read_job
-from runlane.tools.adapters.options import BadOption, Options, faults, read_options
+from runlane.tools.adapters.options import BadOption, Options, Ports, faults, read_options
 from runlane.tools.records import MalformedRecord
 
 APP = ToolJob("j1", "app.lab.test", "127.7.0.11", 18080, "http://app.lab.test:18080/", False)
@@ -225,6 +228,29 @@ def test_dns_server_that_may_not_be_contacted_is_refused() -> None:
     with pytest.raises(BadOption, match="resolver"):
         read_options({}, {"resolver": "127.0.0.1:53"})
     assert read_options({}, {"resolver": "127.0.0.1:53", "allow": ["127.0.0.0/8"]}).resolver == "127.0.0.1:53"
+
+
+def test_excluded_ports_are_not_told_to_a_program() -> None:
+    options = read_options({"ports": Ports()}, {"ports": "21-23", "deny": [":22", ".test"]})
+
+    assert options.ports("ports") == [21, 23]
+    with pytest.raises(BadOption, match="option deny"):
+        read_options({}, {"deny": ["not a name"]})
+    with pytest.raises(BadOption, match="resolver"):
+        read_options({}, {"resolver": "8.8.8.8:53", "deny": ["8.8.8.0/24"]})
+
+
+@pytest.mark.parametrize(
+    "deny", [{"options": [".test"]}, {"options": ["127.0.0.1/32"]}, {"target": [":80"]}, {"target": ["?"]}]
+)
+async def test_no_program_is_started_at_what_is_excluded(deny: dict[str, list[str]]) -> None:
+    target = {"host": "a.test", "address": "127.0.0.1", "port": 80, "deny": deny.get("target", [])}
+    options = read_options({}, {"allow": ["127.0.0.0/8"], "deny": deny.get("options", [])})
+
+    refused = await pin(ClaimedJob("job", 1, target), ADAPTERS["httpx"], options)
+
+    assert isinstance(refused, Refusal)
+    assert refused.outcome is Outcome.FATAL
 
 
 def test_nmap_document_is_read_port_by_port() -> None:
