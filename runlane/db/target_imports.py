@@ -7,7 +7,7 @@ from typing import Final
 from uuid import UUID
 
 from runlane import names
-from runlane.db import outbox
+from runlane.db import outbox, triggers
 from runlane.db.pool import Connection
 from runlane.events import EVENT_CATALOG, Actor, envelope
 from runlane.events.payloads import TargetCreated
@@ -71,4 +71,5 @@ async def import_targets(
             for row in added
         ],
     )
+    await triggers.gather(conn, workspace_id, EVENT_CATALOG.target.created.name, [row["id"] for row in added])
     return Imported(len(added), len(file.targets) - len(added), len(rows) - len(added), ())

@@ -168,6 +168,7 @@ async def test_no_route_is_left_out_of_these_tests(world: ApiWorld) -> None:
     covered |= {
         f"/v1/schedules/{{schedule_id}}{tail}" for tail in ("", "/fires", "/pause", "/resume", "/delete")
     }
+    covered |= {"/v1/definitions", "/v1/definitions/{definition_id}/delete"}  # of triggers
     assert _paths(world.app) == covered
 
 

@@ -5,7 +5,7 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from runlane.db import claims, limits, nudges, settle, sharing, staging, taking
+from runlane.db import claims, fires, limits, nudges, settle, sharing, staging, taking, waiting_fires
 from runlane.db.pool import Pool
 from runlane.definitions import parse_definition
 
@@ -112,3 +112,29 @@ async def test_claims_under_a_limit_look_jobs_up_by_id(pool: Pool, many_finished
 
     assert "jobs_pkey" in used
     assert "Seq Scan on jobs" not in used + asking
+
+
+async def test_close_of_a_run_and_the_sweep_of_fires_read_what_waits_and_is_overdue_only(
+    pool: Pool, workspace_id: UUID
+) -> None:
+    await pool.execute(
+        """INSERT INTO schedules (workspace_id, name, run, spec, expected_at)
+           SELECT $1, n::text, '{}', '{"catch_up_s": 60, "jitter_s": 0}', now() + interval '1 day'
+           FROM generate_series(1, 5000) n""",
+        workspace_id,
+    )
+    await pool.execute(
+        """INSERT INTO schedule_fires (schedule_id, workspace_id, due_at, outcome)
+           SELECT id, workspace_id, to_timestamp(n * 3600), 'skipped'
+           FROM schedules, generate_series(1, 5) n"""
+    )
+    await pool.execute("VACUUM ANALYZE schedules")
+    await pool.execute("VACUUM ANALYZE schedule_fires")
+
+    closing = await plan(pool, waiting_fires._AFTER_RUN, uuid4())
+    overdue = await plan(pool, fires._OVERDUE, uuid4(), 1000)
+
+    assert "schedule_fires_waiting" in closing
+    assert "Seq Scan on schedule" not in closing
+    assert "schedules_expected" in overdue
+    assert "Seq Scan" not in overdue

@@ -74,6 +74,21 @@ async def test_new_targets_start_one_run_of_each_matching_definition_that_says_i
         assert set(shown["targets"]) == targets
 
 
+async def test_import_of_many_targets_is_one_run_of_those_that_are_new(
+    world: ApiWorld, caller: Caller, settings: Settings
+) -> None:
+    await world.add_target(caller, "known.lab.test")
+    await save(caller, "scan", on="target.created")
+    text = "value\nknown.lab.test\n" + "".join(f"t{number}.lab.test\n" for number in range(50))
+    imported = await caller.http.post("/v1/targets/import", json={"text": text, "format": "csv"})
+
+    await relay(world, settings)
+
+    assert imported.json()["added"] == 50, imported.text
+    assert await world.pool.fetchval("SELECT count(*) FROM job_histories") == 1
+    assert await world.pool.fetchval("SELECT count(*) FROM run_targets") == 50
+
+
 async def test_targets_after_a_triggered_run_are_gathered_anew(
     world: ApiWorld, caller: Caller, settings: Settings
 ) -> None:
@@ -114,6 +129,18 @@ async def test_event_of_a_run_too_many_hops_from_a_person_starts_nothing(
 
     found = await world.pool.fetch("SELECT payload ->> 'hops' AS hops FROM commands WHERE kind = 'trigger'")
     assert {row["hops"] for row in found} == {"1", "2", "3"}
+
+
+async def test_definitions_of_another_workspace_are_not_there(world: ApiWorld, caller: Caller) -> None:
+    definition = await save(caller, "scan")
+
+    async with world.caller("theirs") as theirs:
+        listed = (await theirs.http.get("/v1/definitions")).json()["items"]
+        deleted = await theirs.http.post(f"/v1/definitions/{definition}/delete")
+
+    assert listed == []
+    assert_problem(deleted, 404, "definition.not_found")
+    assert len((await caller.http.get("/v1/definitions")).json()["items"]) == 1
 
 
 async def test_definition_saved_again_is_a_new_version_and_faults_are_said_at_once(
