@@ -107,6 +107,7 @@ _MISSED: Final = """
 INSERT INTO schedule_fires (schedule_id, workspace_id, due_at, outcome, reason)
 SELECT $1, $2, u.due_at, 'missed', $4 FROM unnest($3::timestamptz[]) u (due_at)
 ON CONFLICT (schedule_id, due_at) DO NOTHING
+RETURNING due_at
 """
 
 _TELL: Final = f"""
@@ -140,7 +141,9 @@ async def fire(conn: Connection, asked: Fire) -> Fired:
     timing = timing_of(schedule["spec"], asked.schedule_id)
     fired = await _decide(conn, schedule, timing, asked)
     await _record(conn, schedule, asked, fired)
-    if schedule["expected_at"] is not None and asked.due_at >= schedule["expected_at"]:
+    if (
+        asked.due_at == schedule["expected_at"]
+    ):  # one before it may still come: else the sweep goes on from there
         await conn.execute(_EXPECT, asked.schedule_id, timing.next_fire(asked.due_at))
     return fired
 
@@ -155,19 +158,20 @@ async def note_missed(conn: Connection, schedule_ids: Sequence[UUID]) -> list[UU
 
     Harmless to repeat: what is in the ledger stays, and what is expected moves on.
     """
-    events = []
+    events, told = [], []
     for schedule in await conn.fetch(_HOLD_OVERDUE, schedule_ids):
         timing, due_at = timing_of(schedule["spec"], schedule["id"]), schedule["expected_at"]
-        missed: list[datetime] = []
-        while due_at is not None and due_at < schedule["bound"] and len(missed) < MISSED_AT_ONCE:
+        past: list[datetime] = []
+        while due_at is not None and due_at < schedule["bound"] and len(past) < MISSED_AT_ONCE:
             if not timing.is_repeated(due_at):
-                missed.append(due_at)
+                past.append(due_at)
             due_at = timing.next_fire(due_at)
-        await conn.execute(_MISSED, schedule["id"], schedule["workspace_id"], missed, _NOT_TOLD)
+        rows = await conn.fetch(_MISSED, schedule["id"], schedule["workspace_id"], past, _NOT_TOLD)
         await conn.execute(_EXPECT, schedule["id"], due_at)
-        if missed:
+        if missed := sorted(row["due_at"] for row in rows):
             events.append(_missed_event(schedule, missed))
-    await conn.execute(_TELL, schedule_ids)
+            told.append(schedule["id"])
+    await conn.execute(_TELL, told)
     await outbox.insert(conn, events)
     return list(schedule_ids)
 

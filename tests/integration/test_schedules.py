@@ -278,6 +278,26 @@ async def test_fires_that_nobody_heard_of_are_missed_with_a_reason_and_the_sched
     assert await world.events("scan.schedule.missed") == ["scan.schedule.missed"]
 
 
+async def test_fire_that_was_missed_before_one_that_ran_is_found_and_the_other_stays(
+    world: World, settings: Settings
+) -> None:
+    schedule = await world.create(cron="0 * * * *", catch_up_s=60, ends_at="2099-01-01T00:00:00Z")
+    await world.api.pool.execute("UPDATE schedules SET expected_at = '2026-01-01T00:00Z'")
+    await world.api.pool.execute(
+        """UPDATE schedules SET spec = spec || '{"ends_at": "2026-01-01T02:00:00Z"}'"""
+    )
+    await world.fire(schedule, 1)
+
+    async with sweep_world(settings, world.api.pool) as sweeps:
+        await sweeps.sweep(Part.MISSED_FIRES)
+
+    outcomes = [entry["outcome"] for entry in await world.ledger(schedule)]
+    assert outcomes == ["missed", "ran", "missed"]
+    data = await world.api.pool.fetchval("SELECT data FROM outbox WHERE type = 'scan.schedule.missed'")
+    assert data["fires"] == 2
+    assert await world.api.pool.fetchval("SELECT expected_at FROM schedules") is None
+
+
 async def test_bad_schedule_is_refused_with_all_its_faults_at_once(world: World) -> None:
     body = {
         "name": "x", "cron": "61 * * * *", "time_zone": "Mars/Olympus", "targets": [str(uuid4())],
