@@ -1,29 +1,18 @@
 """Pictures of web services: a row for each job, and the object that it refers to."""
 
-import base64
-import struct
-
 import pytest
 import pytest_asyncio
 
 from runlane import names
 from runlane.db.pool import Pool
 from runlane.tools import Category
-from tests.integration.merge_world import World, at
+from tests.integration.merge_world import World, at, picture, png
 
 pytestmark = pytest.mark.integration
 
 PICTURE, PORTS = Category.SCREENSHOT, Category.PORTS_SCANNER
 URL = "http://app.lab.test:8080/"
 ROW = "SELECT * FROM screenshots WHERE workspace_id = $1"
-
-
-def png(filling: bytes = b"") -> bytes:
-    return b"\x89PNG\r\n\x1a\n" + struct.pack(">I4sII", 13, b"IHDR", 1280, 800) + filling
-
-
-def picture(url: str = URL, filling: bytes = b"") -> object:
-    return {"url": url, "png": base64.b64encode(png(filling)).decode()}
 
 
 @pytest_asyncio.fixture
@@ -35,7 +24,7 @@ async def world(pool: Pool) -> World:
 
 
 async def test_picture_is_a_row_of_its_service_and_run(world: World) -> None:
-    job = world.job(PICTURE, picture(), minute=1)
+    job = world.job(PICTURE, picture(URL), minute=1)
 
     merged = await world.merge(PICTURE, job)
 
@@ -58,7 +47,7 @@ async def test_picture_of_another_host_or_an_unknown_port_is_left_out(world: Wor
 
 
 async def test_only_the_first_picture_of_a_job_counts(world: World) -> None:
-    job = world.job(PICTURE, picture(), picture(filling=b"x"))
+    job = world.job(PICTURE, picture(URL), picture(URL, b"x"))
 
     merged = await world.merge(PICTURE, job)
 
@@ -67,7 +56,7 @@ async def test_only_the_first_picture_of_a_job_counts(world: World) -> None:
 
 
 async def test_picture_goes_with_its_run(world: World) -> None:
-    await world.merge(PICTURE, world.job(PICTURE, picture()))
+    await world.merge(PICTURE, world.job(PICTURE, picture(URL)))
 
     await world.pool.execute("DELETE FROM job_histories WHERE id = $1", world.run_id)
 
@@ -76,8 +65,8 @@ async def test_picture_goes_with_its_run(world: World) -> None:
 
 
 async def test_late_picture_does_not_replace_a_newer_one(world: World) -> None:
-    newer = world.job(PICTURE, picture(filling=b"newer"), minute=5)
-    older = world.job(PICTURE, picture(), minute=1, job_id=newer.job_id)
+    newer = world.job(PICTURE, picture(URL, b"newer"), minute=5)
+    older = world.job(PICTURE, picture(URL), minute=1, job_id=newer.job_id)
 
     await world.merge(PICTURE, newer)
     await world.merge(PICTURE, older)

@@ -11,7 +11,7 @@ import pytest_asyncio
 from runlane.db.inventory import MergeJob, lock_subjects, merge
 from runlane.db.pool import Connection, Pool
 from runlane.tools import Category
-from tests.integration.merge_world import TOOL_OF, World
+from tests.integration.merge_world import TOOL_OF, World, picture
 
 pytestmark = pytest.mark.integration
 
@@ -38,6 +38,8 @@ STATE = (
     "SELECT job_id, url, status, observed_at FROM http_responses WHERE workspace_id = $1 ORDER BY 1, 2",
     "SELECT o.run_id, u.url, o.job_id, o.status, o.depth FROM url_observations o"
     " JOIN urls u ON u.id = o.url_id WHERE o.workspace_id = $1 ORDER BY 1, 2",
+    "SELECT run_id, job_id, url, size_bytes, observed_at FROM screenshots WHERE workspace_id = $1"
+    " ORDER BY 1, 2, 3",
 )
 
 
@@ -65,6 +67,8 @@ def some_record(dice: random.Random, category: Category, host: str) -> dict[str,
         case Category.URL_DISCOVERY:
             url = origin + dice.choice("abc")
             return {"url": url, "status": status, "depth": dice.randint(0, 3), "source": "link"}
+        case Category.SCREENSHOT:
+            return picture(origin, dice.choice((b"x", b"y")))
         case _:
             url, severity = origin + dice.choice("ab"), dice.choice(("low", "high"))
             return {"check": "exposed-git", "name": "n", "severity": severity, "url": url}
@@ -97,7 +101,7 @@ async def test_merges_of_the_same_assets_at_the_same_time_never_deadlock(world: 
 
     def some_groups(minute: int) -> Groups:
         groups: dict[Category, list[MergeJob]] = {}
-        for category in dice.sample(list(TOOL_OF), k=3):
+        for category in dice.sample(list(TOOL_OF), k=4):
             for host in dice.sample(HOSTS, k=3):
                 raws = [some_record(dice, category, host) for _ in range(dice.randint(0, 4))]
                 looked = coverage_of(category, host)

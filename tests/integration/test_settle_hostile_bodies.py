@@ -156,7 +156,7 @@ async def test_large_body_is_read_while_the_heart_beats(
     beats: list[object] = []
     environment = ActivityEnvironment()
     environment.on_heartbeat = lambda *details: beats.append(details)
-    monkeypatch.setattr("activities.results.BEAT_EVERY_S", 0.02)
+    monkeypatch.setattr("activities.heartbeats.BEAT_EVERY_S", 0.02)
     monkeypatch.setattr(bodies, "LARGE_BODY_BYTES", 1_000)
     await settler.hostile.stage(settler.hostile.line("own").replace(b"[", b"[" + b"{}," * 100_000))
 
