@@ -16,9 +16,8 @@ from runlane.settings import Settings
 from runlane.storage import Storage, StorageConfig
 from runlane.tools import Category
 from tests.integration.api_world import ApiWorld, assert_problem, open_api, served
-from tests.integration.merge_world import World
+from tests.integration.merge_world import World, png
 from tests.integration.test_cli_api import Terminal
-from tests.integration.test_merge_pictures import png
 
 pytestmark = pytest.mark.integration
 

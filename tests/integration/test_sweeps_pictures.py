@@ -14,9 +14,9 @@ from runlane.settings import Settings
 from runlane.stack.supervisor import Stack
 from runlane.sweeps import Part
 from runlane.tools import Category
-from tests.integration.merge_world import World
+from tests.integration.merge_world import World, picture
 from tests.integration.sweep_world import SweepWorld, sweep_world
-from tests.integration.test_merge_pictures import PORTS, picture
+from tests.integration.test_merge_pictures import PORTS, URL
 
 pytestmark = pytest.mark.integration
 
@@ -41,7 +41,7 @@ async def test_pictures_without_a_row_are_removed_but_young_ones_stay(
     world = await World.make(pool)
     scan = {"port": 8080, "protocol": "tcp", "address": "127.7.0.3", "banner": None, "tls": False}
     await world.merge(PORTS, world.job(PORTS, scan))
-    taken = world.job(Category.SCREENSHOT, picture())
+    taken = world.job(Category.SCREENSHOT, picture(URL))
     await world.merge(Category.SCREENSHOT, taken)
     pictures = sweeps.buckets.results.of_pictures()
     await pictures.ensure_bucket()
