@@ -1,16 +1,13 @@
 """What people do to runs and jobs over HTTP: written at once, once and audited, or refused by a code."""
 
-from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from uuid import UUID, uuid4
 
 import pytest
-import pytest_asyncio
 
 from runlane.db.keys import NewKey, Scope, create_key
 from runlane.db.pool import Pool
-from runlane.settings import Settings
-from tests.integration.api_world import ApiWorld, Caller, assert_problem, open_api
+from tests.integration.api_world import ApiWorld, Caller, assert_problem
 
 pytestmark = pytest.mark.integration
 
@@ -31,20 +28,6 @@ class Started:
 
     run: str
     job: str
-
-
-@pytest_asyncio.fixture
-async def world(settings: Settings, pool: Pool) -> AsyncIterator[ApiWorld]:
-    # Temporal away: what is written must not depend on it.
-    away = settings.model_copy(update={"temporal_address": "127.0.0.1:1"})
-    async with open_api(away, pool) as opened:
-        yield opened
-
-
-@pytest_asyncio.fixture
-async def caller(world: ApiWorld) -> AsyncIterator[Caller]:
-    async with world.caller("ours") as opened:
-        yield opened
 
 
 async def start(world: ApiWorld, caller: Caller) -> Started:

@@ -24,12 +24,6 @@ async def world(settings: Settings, pool: Pool) -> AsyncIterator[ApiWorld]:
         yield opened
 
 
-@pytest_asyncio.fixture
-async def caller(world: ApiWorld) -> AsyncIterator[Caller]:
-    async with world.caller("ours") as opened:
-        yield opened
-
-
 async def test_health_needs_no_key_and_tells_nothing(world: ApiWorld) -> None:
     async with world.anybody() as http:
         for path in ("/healthz", "/readyz"):

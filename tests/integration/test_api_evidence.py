@@ -1,35 +1,20 @@
 """Attempts, errors and kept results of a job, as an operator reads them."""
 
-from collections.abc import AsyncIterator
 from uuid import UUID
 
 import orjson
 import pytest
-import pytest_asyncio
 
 from runlane.db.pool import Pool
 from runlane.db.staging import Delivery, StagedMember
 from runlane.jobs import Outcome
 from runlane.settings import Settings
 from runlane.storage import Storage, StorageConfig
-from tests.integration.api_world import ApiWorld, Caller, assert_problem, open_api
+from tests.integration.api_world import ApiWorld, Caller, assert_problem
 from tests.integration.dispatched_run import Shape, dispatched_run
 from tests.integration.scan_host import Done, ScanHost, enrol
 
 pytestmark = [pytest.mark.integration, pytest.mark.breaks_invariants]  # rows are changed without their events
-
-
-@pytest_asyncio.fixture
-async def world(settings: Settings, pool: Pool) -> AsyncIterator[ApiWorld]:
-    away = settings.model_copy(update={"temporal_address": "127.0.0.1:1"})
-    async with open_api(away, pool) as opened:
-        yield opened
-
-
-@pytest_asyncio.fixture
-async def caller(world: ApiWorld) -> AsyncIterator[Caller]:
-    async with world.caller("ours") as opened:
-        yield opened
 
 
 async def _staged(host: ScanHost, pool: Pool) -> list[UUID]:

@@ -30,12 +30,6 @@ async def world(settings: Settings, pool: Pool) -> AsyncIterator[ApiWorld]:
 
 
 @pytest_asyncio.fixture
-async def caller(world: ApiWorld) -> AsyncIterator[Caller]:
-    async with world.caller("ours") as opened:
-        yield opened
-
-
-@pytest_asyncio.fixture
 async def worker_token(world: ApiWorld, caller: Caller, pool: Pool) -> str:
     life = Life("host", ["probe"], {"probe": 2}, "1", 1, uuid4())
     async with pool.acquire() as conn:

@@ -20,12 +20,6 @@ async def world(settings: Settings, pool: Pool) -> AsyncIterator[ApiWorld]:
         yield opened
 
 
-@pytest_asyncio.fixture
-async def caller(world: ApiWorld) -> AsyncIterator[Caller]:
-    async with world.caller("ours") as opened:
-        yield opened
-
-
 @pytest.mark.parametrize(
     "body",
     [

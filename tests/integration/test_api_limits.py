@@ -1,20 +1,17 @@
 """Limits and shares over HTTP and on the command line: set once, audited, refused by a code."""
 
 import asyncio
-from collections.abc import AsyncIterator
 from pathlib import Path
 from uuid import UUID, uuid4
 
 import pytest
-import pytest_asyncio
 
 from runlane.db.claims import ClaimRequest, claim
 from runlane.db.keys import NewKey, Scope, check_pepper, create_key
 from runlane.db.pool import Pool
 from runlane.db.starting import StartRun, start_run
 from runlane.definitions import parse_definition
-from runlane.settings import Settings
-from tests.integration.api_world import ApiWorld, Caller, assert_problem, open_api, served
+from tests.integration.api_world import ApiWorld, Caller, assert_problem, served
 from tests.integration.dispatched_run import Shape, dispatched_run
 from tests.integration.scan_host import enrol
 from tests.integration.test_cli_api import Terminal
@@ -22,19 +19,6 @@ from tests.integration.test_cli_api import Terminal
 pytestmark = pytest.mark.integration
 
 RUN = {"definition": {"name": "test", "jobs": {"a": {"run": "noop"}}}}
-
-
-@pytest_asyncio.fixture
-async def world(settings: Settings, pool: Pool) -> AsyncIterator[ApiWorld]:
-    away = settings.model_copy(update={"temporal_address": "127.0.0.1:1"})
-    async with open_api(away, pool) as opened:
-        yield opened
-
-
-@pytest_asyncio.fixture
-async def caller(world: ApiWorld) -> AsyncIterator[Caller]:
-    async with world.caller("ours") as opened:
-        yield opened
 
 
 async def claimed(pool: Pool, workspace_id: UUID, shape: Shape) -> None:

@@ -1,15 +1,12 @@
 """A plan of a run: what it says, and that nothing of it stays."""
 
-from collections.abc import AsyncIterator
 from uuid import uuid4
 
 import pytest
-import pytest_asyncio
 
 from runlane import names
 from runlane.db.pool import Pool
-from runlane.settings import Settings
-from tests.integration.api_world import ApiWorld, Caller, assert_problem, open_api
+from tests.integration.api_world import ApiWorld, Caller, assert_problem
 from tests.integration.scan_host import enrol
 
 pytestmark = pytest.mark.integration
@@ -18,19 +15,6 @@ EVERY_TABLE = """
 SELECT relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
 WHERE n.nspname = 'public' AND c.relkind = 'r' ORDER BY 1
 """
-
-
-@pytest_asyncio.fixture
-async def world(settings: Settings, pool: Pool) -> AsyncIterator[ApiWorld]:
-    away = settings.model_copy(update={"temporal_address": "127.0.0.1:1"})
-    async with open_api(away, pool) as opened:
-        yield opened
-
-
-@pytest_asyncio.fixture
-async def caller(world: ApiWorld) -> AsyncIterator[Caller]:
-    async with world.caller("ours") as opened:
-        yield opened
 
 
 async def _rows(pool: Pool) -> dict[str, int]:

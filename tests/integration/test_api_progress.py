@@ -1,12 +1,10 @@
 """How far a run is, and the list of runs: filters, orders, and what their statements read."""
 
-from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
 import asyncpg
 import pytest
-import pytest_asyncio
 
 from runlane.db.pool import Pool
 from runlane.db.views import tally
@@ -14,24 +12,11 @@ from runlane.db.views.runs import RunFilter, run_statement
 from runlane.db.views.tally import Tallies
 from runlane.jobs import JobStatus, RunStatus
 from runlane.settings import Settings
-from tests.integration.api_world import ApiWorld, Caller, assert_problem, open_api
+from tests.integration.api_world import ApiWorld, Caller, assert_problem
 
 pytestmark = [pytest.mark.integration, pytest.mark.breaks_invariants]  # rows are written without their events
 
 LONG_AGO = datetime(2026, 1, 1, tzinfo=UTC)
-
-
-@pytest_asyncio.fixture
-async def world(settings: Settings, pool: Pool) -> AsyncIterator[ApiWorld]:
-    away = settings.model_copy(update={"temporal_address": "127.0.0.1:1"})
-    async with open_api(away, pool) as opened:
-        yield opened
-
-
-@pytest_asyncio.fixture
-async def caller(world: ApiWorld) -> AsyncIterator[Caller]:
-    async with world.caller("ours") as opened:
-        yield opened
 
 
 async def _add_jobs(pool: Pool, run_id: str, count: int, ended_s_ago: float) -> None:

@@ -1,16 +1,13 @@
 """Runs: what is written when one is accepted, once per Idempotency-Key, and what is refused."""
 
 import asyncio
-from collections.abc import AsyncIterator
 from uuid import UUID, uuid4
 
 import pytest
-import pytest_asyncio
 
 from runlane.db import idempotency
 from runlane.db.pool import Pool
-from runlane.settings import Settings
-from tests.integration.api_world import ApiWorld, Caller, assert_problem, open_api
+from tests.integration.api_world import ApiWorld, Caller, assert_problem
 
 pytestmark = pytest.mark.integration
 
@@ -28,20 +25,6 @@ CYCLE = {
     "name": "circle",
     "jobs": {"a": {"run": "dnsprobe", "needs": ["b"]}, "b": {"run": "portprobe", "needs": ["a"]}},
 }
-
-
-@pytest_asyncio.fixture
-async def world(settings: Settings, pool: Pool) -> AsyncIterator[ApiWorld]:
-    # Temporal away: what is written must not depend on it.
-    away = settings.model_copy(update={"temporal_address": "127.0.0.1:1"})
-    async with open_api(away, pool) as opened:
-        yield opened
-
-
-@pytest_asyncio.fixture
-async def caller(world: ApiWorld) -> AsyncIterator[Caller]:
-    async with world.caller("ours") as opened:
-        yield opened
 
 
 async def _rows(pool: Pool) -> dict[str, int]:

@@ -2,12 +2,10 @@
 
 import base64
 import json
-from collections.abc import AsyncIterator
 from pathlib import Path
 from uuid import UUID
 
 import pytest
-import pytest_asyncio
 
 from runlane import names
 from runlane.cli.errors import ExitCode
@@ -15,20 +13,13 @@ from runlane.db.pool import Pool
 from runlane.settings import Settings
 from runlane.storage import Storage, StorageConfig
 from runlane.tools import Category
-from tests.integration.api_world import ApiWorld, assert_problem, open_api, served
+from tests.integration.api_world import ApiWorld, assert_problem, served
 from tests.integration.merge_world import World, png
 from tests.integration.test_cli_api import Terminal
 
 pytestmark = pytest.mark.integration
 
 URL = "http://app.lab.test:8080/"
-
-
-@pytest_asyncio.fixture
-async def world(settings: Settings, pool: Pool) -> AsyncIterator[ApiWorld]:
-    away = settings.model_copy(update={"temporal_address": "127.0.0.1:1"})
-    async with open_api(away, pool) as opened:
-        yield opened
 
 
 async def take_picture(inventory: World, settings: Settings) -> Storage:

@@ -21,12 +21,6 @@ async def world(settings: Settings, pool: Pool) -> AsyncIterator[ApiWorld]:
         yield opened
 
 
-@pytest_asyncio.fixture
-async def caller(world: ApiWorld) -> AsyncIterator[Caller]:
-    async with world.caller("ours") as opened:
-        yield opened
-
-
 async def _started(pool: Pool) -> None:
     """Waits until no command to start a run is open."""
 

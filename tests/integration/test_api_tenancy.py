@@ -14,7 +14,7 @@ from sqlalchemy import text
 from runlane.db.engine import driver, open_engine, workspace_transaction
 from runlane.db.pool import Pool
 from runlane.settings import Settings
-from tests.integration.api_world import ApiWorld, Caller, assert_problem, open_api
+from tests.integration.api_world import ApiWorld, Caller, assert_problem
 
 pytestmark = pytest.mark.integration
 
@@ -55,13 +55,6 @@ class Tenant:
     target: str
     run: str
     job: str
-
-
-@pytest_asyncio.fixture
-async def world(settings: Settings, pool: Pool) -> AsyncIterator[ApiWorld]:
-    away = settings.model_copy(update={"temporal_address": "127.0.0.1:1"})
-    async with open_api(away, pool) as opened:
-        yield opened
 
 
 async def _furnish(world: ApiWorld, caller: Caller) -> Tenant:

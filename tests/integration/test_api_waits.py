@@ -1,17 +1,15 @@
 """Why a job is pending: the answer follows the rows from one reason to the next."""
 
-from collections.abc import AsyncIterator
 from uuid import UUID, uuid4
 
 import asyncpg
 import pytest
-import pytest_asyncio
 
 from runlane import names
 from runlane.db.pool import Pool
 from runlane.db.views import why
 from runlane.settings import Settings
-from tests.integration.api_world import ApiWorld, Caller, assert_problem, open_api
+from tests.integration.api_world import ApiWorld, Caller, assert_problem
 from tests.integration.dispatched_run import Shape, dispatched_run
 from tests.integration.scan_host import enrol
 
@@ -22,19 +20,6 @@ INSERT INTO workers (scope, workspace_id, name, token_digest, incarnation, statu
 VALUES ('workspace', $1, 'edge', $2, uuidv7(), $3, '{probe}', '{"probe": 4}')
 ON CONFLICT DO NOTHING
 """
-
-
-@pytest_asyncio.fixture
-async def world(settings: Settings, pool: Pool) -> AsyncIterator[ApiWorld]:
-    away = settings.model_copy(update={"temporal_address": "127.0.0.1:1"})
-    async with open_api(away, pool) as opened:
-        yield opened
-
-
-@pytest_asyncio.fixture
-async def caller(world: ApiWorld) -> AsyncIterator[Caller]:
-    async with world.caller("ours") as opened:
-        yield opened
 
 
 async def _why(caller: Caller, job_id: object) -> tuple[str | None, str]:

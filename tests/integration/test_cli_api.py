@@ -13,7 +13,7 @@ import pytest_asyncio
 from runlane.cli.errors import ExitCode
 from runlane.db.pool import Pool
 from runlane.settings import Settings
-from tests.integration.api_world import ApiWorld, Caller, open_api, served
+from tests.integration.api_world import ApiWorld, Caller, served
 
 pytestmark = pytest.mark.integration
 
@@ -64,19 +64,6 @@ class Terminal:
         )
         out, err = await process.communicate()
         return Done(process.returncode or 0, out.decode(), err.decode())
-
-
-@pytest_asyncio.fixture
-async def world(settings: Settings, pool: Pool) -> AsyncIterator[ApiWorld]:
-    away = settings.model_copy(update={"temporal_address": "127.0.0.1:1"})
-    async with open_api(away, pool) as opened:
-        yield opened
-
-
-@pytest_asyncio.fixture
-async def caller(world: ApiWorld) -> AsyncIterator[Caller]:
-    async with world.caller("ours") as opened:
-        yield opened
 
 
 @pytest_asyncio.fixture

@@ -1,27 +1,17 @@
 """What an operator types to watch runs and jobs, against a real API."""
 
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-import pytest_asyncio
 
 from runlane.cli.errors import ExitCode
 from runlane.db.pool import Pool
-from runlane.settings import Settings
-from tests.integration.api_world import ApiWorld, open_api, served
+from tests.integration.api_world import ApiWorld, served
 from tests.integration.dispatched_run import dispatched_run
 from tests.integration.scan_host import Done, enrol
 from tests.integration.test_cli_api import Terminal
 
 pytestmark = [pytest.mark.integration, pytest.mark.breaks_invariants]  # rows are changed without their events
-
-
-@pytest_asyncio.fixture
-async def world(settings: Settings, pool: Pool) -> AsyncIterator[ApiWorld]:
-    away = settings.model_copy(update={"temporal_address": "127.0.0.1:1"})
-    async with open_api(away, pool) as opened:
-        yield opened
 
 
 async def test_operator_watches_a_run_from_plan_to_raw_result(

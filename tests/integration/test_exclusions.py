@@ -1,12 +1,10 @@
 """Exclusions: what they cover is admitted as skipped, never claimed, and given to the tools."""
 
 import random
-from collections.abc import AsyncIterator
 from pathlib import Path
 from uuid import UUID
 
 import pytest
-import pytest_asyncio
 
 from runlane.cli.answers import objects_in
 from runlane.db import scope
@@ -15,9 +13,8 @@ from runlane.db.exclusions import MAX_EXCLUSIONS, NewExclusion, add_exclusion
 from runlane.db.keys import NewKey, Scope, check_pepper, create_key
 from runlane.db.pool import Pool
 from runlane.errors import Conflict
-from runlane.settings import Settings
 from runlane.tools.exclusions import ExclusionKind, parse_denied, parse_exclusion
-from tests.integration.api_world import ApiWorld, assert_problem, open_api, served
+from tests.integration.api_world import ApiWorld, assert_problem, served
 from tests.integration.dispatched_run import Shape, dispatched_run
 from tests.integration.scan_host import enrol
 from tests.integration.test_cli_api import Terminal
@@ -26,13 +23,6 @@ pytestmark = pytest.mark.integration
 
 STATES = "SELECT spec ->> 'host' AS host, status, reason FROM jobs ORDER BY 1"
 EVENTS = "SELECT type FROM outbox WHERE type LIKE 'job.%' ORDER BY 1"
-
-
-@pytest_asyncio.fixture
-async def world(settings: Settings, pool: Pool) -> AsyncIterator[ApiWorld]:
-    away = settings.model_copy(update={"temporal_address": "127.0.0.1:1"})
-    async with open_api(away, pool) as opened:
-        yield opened
 
 
 async def exclude(pool: Pool, wanted: NewExclusion) -> int:

@@ -9,21 +9,13 @@ from temporalio.client import Client
 
 from lanes.commands import Relayed, relay_once
 from runlane.db import triggers
-from runlane.db.pool import Pool
 from runlane.settings import Settings
-from tests.integration.api_world import ApiWorld, Caller, assert_problem, open_api
+from tests.integration.api_world import ApiWorld, Caller, assert_problem
 from workflows.dispatching import Limits
 
 pytestmark = pytest.mark.integration
 
 STEP = {"look": {"run": "dnsprobe"}}
-
-
-@pytest_asyncio.fixture
-async def world(settings: Settings, pool: Pool) -> AsyncIterator[ApiWorld]:
-    away = settings.model_copy(update={"temporal_address": "127.0.0.1:1"})
-    async with open_api(away, pool) as opened:
-        yield opened
 
 
 @pytest_asyncio.fixture
