@@ -6,14 +6,13 @@ from dataclasses import dataclass, field
 from typing import Final
 from uuid import UUID
 
-import asyncpg
 import structlog
 
 from runlane.cli.errors import CommandError
 from runlane.cli.lab_scan import start_scan
 from runlane.db.starting import StartRun, start_run
 from runlane.definitions import parse_definition
-from tests.e2e.installation import Installation
+from tests.e2e.installation import AWAY, Installation
 
 log = structlog.get_logger(__name__)
 
@@ -33,14 +32,6 @@ _NOOP: Final = parse_definition(
         },
     }
 )
-AWAY: Final = (
-    asyncpg.PostgresError,
-    asyncpg.InterfaceError,
-    asyncpg.InternalClientError,
-    OSError,
-    CommandError,
-)
-"""What starting or looking may fail with while something is dead; it is done again."""
 
 
 @dataclass
@@ -68,7 +59,7 @@ class Load:
         while not self.stop.is_set():
             try:
                 run_id = await start()
-            except AWAY as error:
+            except (*AWAY, CommandError) as error:
                 log.info("chaos_start_failed", error=type(error).__name__)
                 await asyncio.sleep(RETRY_S)
                 continue

@@ -16,9 +16,9 @@ import structlog
 from runlane.db.invariants import check
 from runlane.stack.errors import StackError
 from runlane.stack.processes import ProcessSpec
-from tests.chaos.load import AWAY, Load
+from tests.chaos.load import Load
 from tests.chaos.plan import Blow
-from tests.e2e.installation import Installation, until
+from tests.e2e.installation import AWAY, Installation, until
 
 log = structlog.get_logger(__name__)
 

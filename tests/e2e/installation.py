@@ -41,7 +41,9 @@ SLOW_MS = 150
 """Latency of the lab's services: a run takes long enough to have a middle."""
 
 _POLL_S = 0.05
-_AWAY = (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, OSError)
+AWAY = (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, OSError)
+"""What a question to a database that is away fails with."""
+
 _VERDICTS = frozenset(f"job.{status}" for status in JOBS.terminal)
 
 Condition = Callable[[], Awaitable[bool]]
@@ -58,7 +60,7 @@ async def until(condition: Condition, limit_s: float) -> None:
             try:
                 if await condition():
                     return
-            except _AWAY as error:
+            except AWAY as error:
                 log.debug("condition_unknown", error=type(error).__name__)
             await asyncio.sleep(_POLL_S)
 
