@@ -3,7 +3,7 @@
 from typing import Annotated
 from uuid import UUID
 
-from fastapi import APIRouter, BackgroundTasks, Depends, Path, Query, Response
+from fastapi import APIRouter, Depends, Path, Query, Response
 from pydantic import Field
 
 from api.action_schemas import (
@@ -16,9 +16,9 @@ from api.action_schemas import (
     RerunJob,
     Why,
 )
-from api.deps import IdempotencyKey, Opened, PageQuery, ReadJobs, WriteJobs, WriteRuns, keyed, no_query
+from api.deps import IdempotencyKey, PageQuery, ReadJobs, WriteJobs, WriteRuns, keyed, no_query
 from api.problems import problems
-from api.reruns import answer_rerun
+from api.reruns import Reruns
 from api.schemas import Job, JobDetail, PageOf
 from runlane.db import idempotency, operations, priorities
 from runlane.db.cancel import cancel_job
@@ -110,9 +110,7 @@ async def prioritise(access: WriteJobs, job_id: JobId, body: NewPriority) -> Pri
 async def remerge(
     access: WriteRuns,
     job_id: JobId,
-    response: Response,
-    background: BackgroundTasks,
-    opened: Opened,
+    reruns: Reruns,
     body: Why | None = None,
     key: IdempotencyKey = None,
 ) -> Rerun:
@@ -121,13 +119,7 @@ async def remerge(
     conn, act = driver(access.conn), access.act(wanted.reason)
     request = keyed(access, f"POST /v1/jobs/{job_id}/remerge", key, wanted)
 
-    made, to_start = await answer_rerun(
-        conn, request, lambda: remerge_job(conn, access.workspace_id, job_id, act)
-    )
-    if to_start is not None:
-        background.add_task(opened.starter.start_soon, to_start)  # runs after the commit
-    response.headers["Location"] = f"/v1/runs/{made.run_id}"
-    return made
+    return await reruns.answer(conn, request, lambda: remerge_job(conn, access.workspace_id, job_id, act))
 
 
 @router.post(
@@ -139,9 +131,7 @@ async def remerge(
 async def rerun(
     access: WriteRuns,
     job_id: JobId,
-    response: Response,
-    background: BackgroundTasks,
-    opened: Opened,
+    reruns: Reruns,
     body: RerunJob | None = None,
     key: IdempotencyKey = None,
 ) -> Rerun:
@@ -150,10 +140,6 @@ async def rerun(
     conn, act = driver(access.conn), access.act(wanted.reason)
     request = keyed(access, f"POST /v1/jobs/{job_id}/rerun", key, wanted)
 
-    made, to_start = await answer_rerun(
+    return await reruns.answer(
         conn, request, lambda: rerun_job(conn, access.workspace_id, job_id, act, follow=wanted.follow)
     )
-    if to_start is not None:
-        background.add_task(opened.starter.start_soon, to_start)  # runs after the commit
-    response.headers["Location"] = f"/v1/runs/{made.run_id}"
-    return made

@@ -11,7 +11,7 @@ from api.action_schemas import NewPriority, Pause, Prioritised, Rerun, RerunRun,
 from api.deps import IdempotencyKey, Opened, PageQuery, ReadRuns, WriteRuns, keyed, no_query
 from api.planning import plan_run
 from api.problems import problems
-from api.reruns import answer_rerun
+from api.reruns import Reruns
 from api.schemas import NewRun, PageOf, Printable, Run, RunCancelled, RunDetail, RunRef
 from api.view_schemas import Moment, RunPlan
 from runlane.db import pauses, priorities
@@ -146,9 +146,7 @@ async def prioritise(access: WriteRuns, run_id: RunId, body: NewPriority) -> Pri
 async def rerun(
     access: WriteRuns,
     run_id: RunId,
-    response: Response,
-    background: BackgroundTasks,
-    opened: Opened,
+    reruns: Reruns,
     body: RerunRun | None = None,
     key: IdempotencyKey = None,
 ) -> Rerun:
@@ -157,13 +155,9 @@ async def rerun(
     conn, act = driver(access.conn), access.act(wanted.reason)
     request = keyed(access, f"POST /v1/runs/{run_id}/rerun", key, wanted)
 
-    made, to_start = await answer_rerun(
+    return await reruns.answer(
         conn, request, lambda: rerun_run(conn, access.workspace_id, run_id, act, from_step=wanted.from_step)
     )
-    if to_start is not None:
-        background.add_task(opened.starter.start_soon, to_start)  # runs after the commit
-    response.headers["Location"] = f"/v1/runs/{made.run_id}"
-    return made
 
 
 def _request(access: WriteRuns, body: NewRun) -> RunRequest:
