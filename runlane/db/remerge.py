@@ -57,8 +57,6 @@ SELECT $1, 1, workspace_id, $2, worker_id, incarnation, 'remerge', observed_at, 
 FROM job_attempts WHERE job_id = $3 AND attempt = $4
 """
 
-_DECIDED: Final = "UPDATE jobs SET retryable = false WHERE id = $1 AND retryable"
-
 # One delivery holds results of several jobs: it is kept while the merge of another one may be wanted.
 _UNKEEP: Final = f"""
 UPDATE job_results r SET kept = false
@@ -94,7 +92,6 @@ async def remerge_job(conn: Connection, workspace_id: UUID, job_id: UUID, act: A
     dispatch_id = await conn.fetchval(_DISPATCH, made.job_id)
     await conn.execute(_BEAR, made.job_id, dispatch_id, job_id, kept["attempt"])
     await conn.execute(_ATTEMPT, made.job_id, dispatch_id, job_id, kept["attempt"])
-    await conn.execute(_DECIDED, job_id)
     await conn.execute(_UNKEEP, kept["result_id"], job_id)
     if made.started is not None:
         # Adopted like a run that lost its workflow: then what it has in progress is settled first.

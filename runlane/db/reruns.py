@@ -12,7 +12,7 @@ from typing import Final
 from uuid import UUID
 
 from runlane import names
-from runlane.db import admit, nudges, outbox
+from runlane.db import admit, job_events, nudges, outbox
 from runlane.db.acts import Act, Action, Deed, acted
 from runlane.db.commands import write_start
 from runlane.db.pool import Connection, Record
@@ -20,7 +20,7 @@ from runlane.db.starting import ADMITTED_AT_ONCE, IMMEDIATE_TRY_S, StartRun, wri
 from runlane.definitions import Definition, parse_definition
 from runlane.errors import Conflict, NotFound
 from runlane.events import EVENT_CATALOG, Envelope, envelope
-from runlane.events.payloads import JobCreated, JobRetried
+from runlane.events.payloads import JobRetried
 from runlane.jobs import JOBS, STEPS, Priority, StepStatus
 
 CAUSE: Final = "rerun"
@@ -227,27 +227,8 @@ async def _announce(conn: Connection, job: Record, made: Rerun, act: Act) -> Rer
         value=str(made.job_id),
     )
     retried = _retried(job, made.job_id, due_at.isoformat(), act)
-    await outbox.insert(conn, [_created(job, made.run_id, made.job_id), retried, acted(act, deed)])
+    await outbox.insert(conn, [job_events.created(made.job_id, made.run_id, job), retried, acted(act, deed)])
     return made
-
-
-def _created(job: Record, run_id: UUID, job_id: UUID) -> Envelope:
-    payload = JobCreated(
-        job_id=job_id,
-        run_id=run_id,
-        step_id=job["step_id"],
-        tool_id=job["tool_id"],
-        attempt=0,
-        category=job["category"],
-        target_id=job["target_id"],
-        asset_id=job["asset_id"],
-    )
-    return envelope(
-        EVENT_CATALOG.job.created,
-        payload,
-        workspace_id=job["workspace_id"],
-        subject=names.job_subject(job_id),
-    )
 
 
 def _retried(job: Record, retry_job_id: UUID, due_at: str, act: Act) -> Envelope:

@@ -11,11 +11,11 @@ from typing import Final
 from uuid import UUID
 
 from runlane import names
-from runlane.db import nudges, outbox
+from runlane.db import job_events, nudges, outbox
 from runlane.db.commands import write_start
 from runlane.db.pool import Connection, Record
 from runlane.events import EVENT_CATALOG, Envelope, envelope
-from runlane.events.payloads import JobCreated, JobResetStuck
+from runlane.events.payloads import JobResetStuck
 from runlane.jobs import MAX_FAILURES, StepStatus
 from runlane.tools import TOOLS, FansOut
 
@@ -102,7 +102,9 @@ async def rerun(conn: Connection, job_ids: Sequence[UUID]) -> list[UUID]:
         ids = [job["id"] for job in jobs]
         into = run_id if jobs[0]["is_open"] else await _new_run(conn, run_id, step_id, ids)
         copies = {row["retry_of"]: row["id"] for row in await conn.fetch(_COPY, ids, into)}
-        events += [_created(job, into, copies[job["id"]]) for job in jobs if job["id"] in copies]
+        events += [
+            job_events.created(copies[job["id"]], into, job, CAUSE) for job in jobs if job["id"] in copies
+        ]
         events += [_reset(job, copies[job["id"]]) for job in jobs if job["id"] in copies]
         if into == run_id:
             await nudges.nudge(conn, [names.run_workflow_id(run_id)])
@@ -119,26 +121,6 @@ async def _new_run(conn: Connection, run_id: UUID, step_id: str, job_ids: list[U
     workspace_id = await conn.fetchval("SELECT workspace_id FROM job_histories WHERE id = $1", made)
     await write_start(conn, workspace_id, made)
     return made
-
-
-def _created(job: Record, run_id: UUID, job_id: UUID) -> Envelope:
-    payload = JobCreated(
-        job_id=job_id,
-        run_id=run_id,
-        step_id=job["step_id"],
-        tool_id=job["tool_id"],
-        attempt=0,
-        category=job["category"],
-        target_id=job["target_id"],
-        asset_id=job["asset_id"],
-    )
-    return envelope(
-        EVENT_CATALOG.job.created,
-        payload,
-        workspace_id=job["workspace_id"],
-        subject=names.job_subject(job_id),
-        cause=CAUSE,
-    )
 
 
 def _reset(job: Record, retry_job_id: UUID) -> Envelope:
