@@ -10,8 +10,8 @@ from sqlalchemy.dialects.postgresql import ARRAY, aggregate_order_by, array
 from sqlalchemy.ext.asyncio import AsyncConnection
 from sqlalchemy.types import Text
 
+from runlane.db.inventory_tables import asset_services, assets, technologies, urls, vulnerabilities
 from runlane.db.paging import Orders, Page, PageRequest, Statement, fetch_page
-from runlane.db.tables import asset_services, assets, technologies, urls, vulnerabilities
 from runlane.tools.vulnerabilities import Severity
 
 _SEVERITY_RANK: Final = case(

@@ -8,8 +8,8 @@ from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from runlane.db.inventory_queries import InventoryFilter
+from runlane.db.inventory_tables import asset_services, assets, screenshots
 from runlane.db.paging import Orders, Page, PageRequest, fetch_page
-from runlane.db.tables import asset_services, assets, screenshots
 from runlane.errors import NotFound
 
 PICTURE_ORDERS: Final[Orders] = {

@@ -8,8 +8,9 @@ from sqlalchemy.dialects import postgresql
 from sqlalchemy.ext.asyncio import create_async_engine
 from sqlalchemy.types import TypeEngine
 
+from runlane.db import inventory_tables, tables
+from runlane.db.columns import metadata
 from runlane.db.engine import driver, open_engine, workspace_transaction
-from runlane.db.tables import metadata
 from runlane.errors import Unavailable
 from runlane.settings import Settings
 from tests.conftest import Database
@@ -29,6 +30,7 @@ async def test_every_table_has_exactly_the_columns_of_the_migrated_one(database:
     engine = create_async_engine(database.owner.replace("postgresql://", "postgresql+asyncpg://"))
     try:
         async with engine.connect() as conn:
+            assert {tables.jobs, inventory_tables.assets} <= set(metadata.sorted_tables)
             for name, table in metadata.tables.items():
                 real = await conn.run_sync(_real_columns, name)
                 assert real == {c.name: (_text(c.type), c.nullable) for c in table.columns}, name
