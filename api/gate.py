@@ -43,6 +43,7 @@ class Gate:
         if scope["type"] == "http" and scope["path"].startswith(ROOT) and scope["path"] != OPENAPI:
             presented = _bearer(Headers(scope=scope))
             resources: Resources = scope["app"].state.resources
+            await resources.schema.require()
             caller = await _authenticate(scope["path"], presented, resources)
             scope.setdefault("state", {})["caller"] = caller
         await self._app(scope, receive, send)

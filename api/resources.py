@@ -10,6 +10,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from temporalio.client import Client
 
 from api.control import ControlHub
+from api.schema_gate import SchemaGate
 from api.starter import Starter
 from api.tails import TailHub
 from runlane.db.engine import open_engine
@@ -35,6 +36,7 @@ class Resources:
     """Role runlane_api: every request of a workspace."""
     system_pool: Pool
     """Role runlane_system: keys, and the worker endpoints."""
+    schema: SchemaGate
     storage: Storage
     pictures: Storage
     temporal: Client
@@ -50,26 +52,29 @@ class Resources:
 
 @asynccontextmanager
 async def open_resources(settings: Settings) -> AsyncIterator[Resources]:
-    """Opens everything, and closes it in reverse order.
+    """Opens everything, and closes it in reverse order. Every server may be away.
 
     Raises:
         Invalid: the pepper is too short.
-        OSError, asyncpg.PostgresError: the database does not answer.
     """
     pepper = check_pepper(settings.key_pepper.get_secret_value())
     async with AsyncExitStack() as stack:
         engine = open_engine(settings.database_api_url, size=ENGINE_SIZE)
         stack.push_async_callback(engine.dispose)
-        pool = await open_pool(settings.database_system_url, size=SYSTEM_POOL_SIZE, name="runlane-api-system")
+        pool = await open_pool(
+            settings.database_system_url, size=SYSTEM_POOL_SIZE, name="runlane-api-system", at_once=0
+        )
         stack.push_async_callback(pool.close)
+        schema = SchemaGate(pool)
         temporal = await Client.connect(
             settings.temporal_address, namespace=settings.temporal_namespace, lazy=True
         )
         starter = Starter(temporal, pool, Limits(**settings.dispatch_limits))
         stack.push_async_callback(starter.close)
         control = ControlHub(pool, grace_s=settings.worker_grace_s)
-        await control.start()
         stack.push_async_callback(control.close)
+        beginning = asyncio.create_task(_begin(control, schema))
+        stack.callback(beginning.cancel)
         tails = TailHub(pool)
         stack.push_async_callback(tails.close)
         storage = Storage(StorageConfig(**settings.bucket))
@@ -77,6 +82,7 @@ async def open_resources(settings: Settings) -> AsyncIterator[Resources]:
             settings,
             engine,
             pool,
+            schema,
             storage,
             storage.of_pictures(),
             temporal,
@@ -87,3 +93,8 @@ async def open_resources(settings: Settings) -> AsyncIterator[Resources]:
             tails,
             asyncio.Semaphore(DOWNLOADS),
         )
+
+
+async def _begin(control: ControlHub, schema: SchemaGate) -> None:
+    await schema.until_current()
+    await control.start()

@@ -18,7 +18,7 @@ def serve(settings: Settings) -> None:
     """Runs the server in this process; returns after SIGINT or SIGTERM.
 
     Raises:
-        SystemExit: the address is taken, or a resource cannot be opened; the log says which.
+        SystemExit: the address is taken, or a setting is of no use; the log says which.
     """
     app = create_app(settings)
     config = uvicorn.Config(

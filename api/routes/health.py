@@ -1,5 +1,6 @@
 """Whether the process lives, and whether it may be given requests. Open to all, so it tells nothing else."""
 
+import asyncio
 from typing import Final
 
 from fastapi import APIRouter, Response
@@ -8,6 +9,7 @@ from api.deps import Opened
 from api.schemas import Health
 from runlane.db.engine import DRIVER_ERRORS
 from runlane.db.pool import ping
+from runlane.errors import Unavailable
 
 router = APIRouter(tags=["health"])
 
@@ -23,10 +25,12 @@ async def healthz() -> Health:
 
 @router.get("/readyz", responses={503: {"model": Health}})
 async def readyz(opened: Opened, response: Response) -> Health:
-    """Answers 200 while the database does; Temporal may be away, a run is accepted all the same."""
+    """Answers 200 while the database does and has the schema; Temporal may be away, runs are accepted."""
     try:
+        async with asyncio.timeout(PATIENCE_S):
+            await opened.schema.require()
         await ping(opened.system_pool, timeout_s=PATIENCE_S)
-    except DRIVER_ERRORS:
+    except (*DRIVER_ERRORS, Unavailable):
         response.status_code = 503
         return Health(status="unavailable")
     return Health(status="ok")

@@ -4,7 +4,7 @@ import asyncio
 import os
 import signal
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -68,15 +68,40 @@ def scan() -> None:
     _run(_run_scan)
 
 
-def migrate(as_json: JsonFlag = False) -> None:
+def migrate(
+    check: Annotated[
+        bool, typer.Option("--check", help="Change nothing; exit code 10 if migrations are missing.")
+    ] = False,
+    as_json: JsonFlag = False,
+) -> None:
     """Bring the database to this version's schema; safe to repeat."""
     from runlane.db.migrate import head
 
-    asyncio.run(migrate_database(_load()))
+    settings = _load()
+    if check:
+        asyncio.run(_check_schema(settings))
+    else:
+        asyncio.run(migrate_database(settings))
     if as_json:
         print_json({"revision": head()})
     else:
         note(f"the schema is at {head()}")
+
+
+async def _check_schema(settings: "Settings") -> None:
+    from runlane.cli.errors import CommandError, ExitCode
+    from runlane.db.pool import open_pool
+    from runlane.db.schema import require_current
+    from runlane.errors import Unavailable
+
+    pool = await open_pool(settings.database_system_url, size=1, name="runlane-migrate")
+    try:
+        async with pool.acquire() as conn:
+            await require_current(conn)
+    except Unavailable as error:
+        raise CommandError(error.detail, ExitCode.CHECK_FAILED) from error
+    finally:
+        await pool.close()
 
 
 async def migrate_database(settings: "Settings") -> None:
@@ -149,4 +174,14 @@ async def _until_stopped(process: "Process", settings: "Settings") -> None:
     stop = asyncio.Event()
     for each in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(each, stop.set)
-    await process(settings, stop)
+    if await _has_its_schema(settings, stop):
+        await process(settings, stop)
+
+
+async def _has_its_schema(settings: "Settings", stop: asyncio.Event) -> bool:
+    """Waits for the schema of this version; a process without a database needs none."""
+    if not settings.database_system_url:
+        return True
+    from runlane.db.schema import until_current
+
+    return await until_current(settings.database_system_url, stop)

@@ -35,6 +35,11 @@ def head() -> str:
     return ScriptDirectory.from_config(_config("")).get_current_head() or ""
 
 
+def known_revisions() -> set[str]:
+    """Every revision that this program knows."""
+    return {script.revision for script in ScriptDirectory.from_config(_config("")).walk_revisions()}
+
+
 async def revision_of(conn: Connection) -> str | None:
     """The revision that a database is at; None if nothing was ever migrated there."""
     try:

@@ -51,15 +51,15 @@ async def ping(pool: "Pool", *, timeout_s: float) -> None:
     await pool.fetchval("SELECT 1", timeout=timeout_s)
 
 
-async def open_pool(url: str, *, size: int, name: str = "runlane") -> "Pool":
-    """Opens a pool of up to `size` connections. `name` shows in pg_stat_activity.
+async def open_pool(url: str, *, size: int, name: str = "runlane", at_once: int = 2) -> "Pool":
+    """Opens a pool of up to `size` connections, `at_once` of them now. `name` shows in pg_stat_activity.
 
     Raises:
-        OSError, asyncpg.PostgresError: the server does not answer or refuses.
+        OSError, asyncpg.PostgresError: the server does not answer or refuses; not with none at once.
     """
     pool: Pool = await asyncpg.create_pool(
         url,
-        min_size=min(2, size),
+        min_size=min(at_once, size),
         max_size=size,
         init=prepare,
         reset=_keep_session,
