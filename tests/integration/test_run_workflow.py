@@ -22,6 +22,7 @@ from runlane.worker import run_core, run_results
 from tests.conftest import Database
 from tests.integration.run_world import BEGUN_ANEW, DISCONNECTED, Gate, RunWorld, graph
 from tests.integration.scan_host import Done
+from tests.waiting import until
 from workflows.dispatching import Limits
 
 pytestmark = pytest.mark.integration
@@ -254,9 +255,13 @@ async def test_shard_of_a_cancelled_run_stops_its_batches_before_the_run_ends(
     gate = Gate()
     async with world.host(gate.tool, in_bucket=in_bucket) as host:
         run_id = await small.start(graph("dnsprobe", a=[]), count=2)
-        await world.until("SELECT count(*) = 2 FROM jobs WHERE status = 'in_progress'")
-        shard_batch, shard_job = UUID(host.batches[1].dispatch_id), host.jobs[1]
-        await host.stage(await host.delivery(shard_batch, [(shard_job, APP)]))
+        await until(lambda: len(host.jobs) == 2)
+        shard_batch = await world.value(
+            "SELECT id::text FROM dispatches WHERE workflow_id = $1", names.shard_workflow_id(run_id, "a", 0)
+        )
+        shard_job = await world.value("SELECT id FROM jobs WHERE dispatch_id = $1::uuid", shard_batch)
+        claimed = next(job for job in host.jobs if job.job_id == shard_job)
+        await host.stage(await host.delivery(UUID(str(shard_batch)), [(claimed, APP)]))
         await world.cancel(run_id)
         status = await world.end_of(run_id)
 
