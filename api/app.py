@@ -12,6 +12,7 @@ from api.middleware import BodyLimit, RequestId
 from api.resources import open_resources
 from api.routes import (
     blackouts,
+    config_profiles,
     definitions,
     exclusions,
     health,
@@ -65,6 +66,7 @@ def _v1() -> APIRouter:
         targets,
         runs,
         definitions,
+        config_profiles,
         schedules,
         steps,
         jobs,

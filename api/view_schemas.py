@@ -164,6 +164,7 @@ class StepPlan(Answer):
     tool_id: str
     toolset: str
     needs: list[str]
+    config: dict[str, object] = Field(description="options, those of its profile included")
     jobs: int
     is_exact: bool = Field(description="false if earlier steps may find more, or there are more than counted")
     skipped: dict[str, int] = Field(description="jobs that would be skipped at once, by reason")

@@ -100,6 +100,26 @@ class Definition:
             raise Invalid("the config does not fit the tools", code="definition.invalid", fields=faults)
         return Definition(self.name, tuple(_bounded(steps)))
 
+    def with_profiles(self, options: Mapping[tuple[str, str], Mapping[str, object]]) -> "Definition":
+        """The same graph with the options of each step's profile, found by tool and name, under its own.
+
+        The profile is not named any more: what the run began with is all in its options.
+
+        Raises:
+            Invalid: the options are too large together (`definition.too_large`).
+        """
+        steps = [
+            step
+            if step.config_profile is None
+            else replace(
+                step,
+                config={**options[step.tool_id, step.config_profile], **step.config},
+                config_profile=None,
+            )
+            for step in self.steps
+        ]
+        return Definition(self.name, tuple(_bounded(steps)), self.on)
+
     def following(self, step_id: str) -> frozenset[str]:
         """Steps that need this one, directly or through others."""
         found = {step_id}
@@ -123,6 +143,13 @@ def limits_of(tool_id: str) -> BatchLimits:
     """Batch limits of a known tool."""
     tool = TOOLS[tool_id]
     return BatchLimits(tool.max_batch, tool.large_max_batch)
+
+
+def option_faults(tool_id: str, options: Mapping[str, object]) -> dict[str, str]:
+    """What is wrong with options of a tool, by their path; as in a step of a definition."""
+    inline = dict.fromkeys(_inline_secrets(options, "options"), CREDENTIAL_FAULT)
+    unfit = config_faults(tool_id, options)
+    return {f"options.{name[:64]}": fault for name, fault in unfit.items()} | inline
 
 
 def parse_definition(source: bytes | str | Mapping[str, object]) -> Definition:

@@ -158,6 +158,11 @@ def definition_subject(definition_id: UUID) -> str:
     return f"definition/{definition_id}"
 
 
+def config_profile_subject(profile_id: UUID) -> str:
+    """CloudEvents subject of a profile of options."""
+    return f"config-profile/{profile_id}"
+
+
 def schedule_subject(schedule_id: UUID) -> str:
     """CloudEvents subject of a schedule."""
     return f"{SCHEDULE_PREFIX}{schedule_id}"

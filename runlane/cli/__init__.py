@@ -10,6 +10,7 @@ import typer
 
 from runlane.cli import (
     blackouts,
+    config_profiles,
     definitions,
     exclusions,
     inventory,
@@ -43,6 +44,7 @@ local.register(app)
 processes.register(app)
 app.add_typer(runs.app, name="run")
 app.add_typer(definitions.app, name="definition")
+app.add_typer(config_profiles.app, name="config-profile")
 app.add_typer(schedules.app, name="schedule")
 app.add_typer(steps.app, name="step")
 app.add_typer(jobs.app, name="job")

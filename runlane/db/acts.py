@@ -20,6 +20,8 @@ class Action(StrEnum):
     STEP_PRIORITY = "step.priority"
     DEFINITION = "definition.save"
     DEFINITION_DELETE = "definition.delete"
+    CONFIG_PROFILE = "config_profile.save"
+    CONFIG_PROFILE_DELETE = "config_profile.delete"
     JOB_CANCEL = "job.cancel"
     JOB_PRIORITY = "job.priority"
     JOB_RERUN = "job.rerun"

@@ -9,6 +9,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from runlane import names
 from runlane.db import outbox
 from runlane.db.acts import Act, Action, Deed, acted
+from runlane.db.config_profiles import with_profiles
 from runlane.db.paging import Orders, Page, PageRequest, fetch_page
 from runlane.db.pool import Connection
 from runlane.db.tables import workflow_definitions
@@ -48,8 +49,10 @@ async def save_definition(
     """Saves a definition under its name, as a new version if there is one; runs keep what they began with.
 
     Raises:
+        Invalid: `config_profile.unknown`.
         Conflict: `definition.builtin`, the name is one of ours; `definition.too_many`.
     """
+    await with_profiles(conn, workspace_id, definition)
     if definition.name in BUILTIN:
         raise Conflict("a built-in definition has this name", code="definition.builtin")
     await conn.execute(_LOCK, f"definitions/{workspace_id}")

@@ -1,11 +1,12 @@
 """A run begins as rows: the run, its steps, the root steps' jobs and the command that starts its workflow."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from uuid import UUID
 
 from runlane.db import admit, outbox
 from runlane.db.commands import write_start
+from runlane.db.config_profiles import with_profiles
 from runlane.db.inventory import ensure_primary_assets
 from runlane.db.pool import Connection
 from runlane.definitions import Definition
@@ -95,7 +96,8 @@ async def start_run(conn: Connection, request: StartRun) -> StartedRun:
     first act is to dispatch.
 
     Raises:
-        Invalid: no target was named (`run.no_target`), or too large networks (`run.too_large`).
+        Invalid: no target was named (`run.no_target`), or too large networks (`run.too_large`); a step names
+            a profile that is not there (`config_profile.unknown`).
         NotFound: a target is not in this workspace.
         Conflict: `run.too_many_open`, the workspace has as many open runs as it may.
     """
@@ -113,6 +115,8 @@ async def start_run(conn: Connection, request: StartRun) -> StartedRun:
 async def write_run(conn: Connection, request: StartRun) -> UUID:
     """Writes a run whose steps all wait; the caller opens some and writes the start command.
 
+    What the steps' profiles say now is what the run keeps.
+
     Raises:
         Invalid, NotFound, Conflict: as `start_run`.
     """
@@ -120,6 +124,8 @@ async def write_run(conn: Connection, request: StartRun) -> UUID:
     if not targets:
         raise Invalid("a run needs at least one target", code="run.no_target", fields={"targets": "empty"})
     await _require_room(conn, request.workspace_id)
+    definition = await with_profiles(conn, request.workspace_id, request.definition)
+    request = replace(request, definition=definition)
     run_id: UUID = await conn.fetchval(
         _RUN,
         request.workspace_id,

@@ -45,6 +45,17 @@ targets = Table(
     time("deleted_at", null=True),
 )
 
+tool_profiles = Table(
+    "tool_profiles",
+    metadata,
+    key(),
+    key("workspace_id"),
+    text("tool_id"),
+    text("name"),
+    json("options"),
+    time("created_at"),
+)
+
 workflow_definitions = Table(
     "workflow_definitions",
     metadata,

@@ -49,6 +49,7 @@ def _run(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
         "asset list", "service list", "url list", "screenshot list", "screenshot save", "finding list",
         "key create", "workspace create",
         "definition save", "definition list", "definition delete",
+        "config-profile save", "config-profile list", "config-profile delete",
         "schedule create", "schedule list", "schedule show", "schedule pause", "schedule resume",
         "schedule delete", "schedule fires",
         "sweep list", "sweep run",

@@ -4,7 +4,7 @@ The run is really written, its steps are opened and jobs admitted, by the very f
 earnest; then all is rolled back. So a plan is refused for the same reasons, and leaves out what a run would.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 from uuid import UUID
@@ -42,6 +42,8 @@ class StepPlan:
     tool_id: str
     toolset: str
     needs: Sequence[str]
+    config: Mapping[str, object]
+    """Options that it would have, those of its profile included."""
     jobs: int
     is_exact: bool
     """False if more may be found by the steps before it, or there are more than are counted."""
@@ -63,7 +65,7 @@ class RunPlan:
 
 
 _STEPS: Final = """
-SELECT s.step_id, s.name, s.tool_id, t.toolset, s.admitted_at IS NOT NULL AS is_admitted, w.allow_shared,
+SELECT s.step_id, s.name, s.tool_id, s.config, t.toolset, s.admitted_at IS NOT NULL AS is_admitted, w.allow_shared,
        ARRAY(SELECT n.needs FROM run_needs n WHERE n.run_id = s.run_id AND n.step_id = s.step_id
              ORDER BY n.needs) AS needs
 FROM run_steps s
@@ -162,6 +164,7 @@ def _step_plan(step: Record, jobs: Sequence[Record], routes: Routes) -> StepPlan
         tool_id=step["tool_id"],
         toolset=step["toolset"],
         needs=step["needs"],
+        config=step["config"],
         jobs=sum(route.jobs for route in planned),
         is_exact=step["is_admitted"] and not step["needs"],
         skipped=skipped,
