@@ -23,7 +23,7 @@ from runlane.scan.config import ScanLimits
 from runlane.scan.delivery import Deliverer
 from runlane.scan.each import EachBatch
 from runlane.scan.many import ManyBatch
-from runlane.scan.programs import ProgramHost
+from runlane.scan.programs import ProgramHost, ProgramRunner
 from runlane.scan.spool import BatchIdentity, pack
 from runlane.scan.tails import Tails
 from runlane.scan.wire import Claimed, Member
@@ -206,7 +206,8 @@ class BatchWork:
             return None
         match adapter.way:
             case Each() as way:
-                return EachBatch(programs, spec, adapter, way, self._plan_flush)
+                runner = ProgramRunner(programs, adapter, spec.mark, spec.limits.batch_output_bytes)
+                return EachBatch(runner, spec, adapter, way, self._plan_flush)
             case Many() as way:
                 return ManyBatch(programs, spec, adapter, way, self._plan_flush)
 

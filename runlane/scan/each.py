@@ -1,8 +1,12 @@
-"""One batch of a tool of shape `each`: one child for each job, up to the tool's parallelism."""
+"""One batch of a tool of shape `each`: one child for each job, up to the tool's parallelism.
+
+Whether a child is a process of this host or a container is its runner's business.
+"""
 
 import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from runlane.jobs import Outcome
@@ -10,7 +14,7 @@ from runlane.scan.batch import BatchSpec
 from runlane.scan.book import Book
 from runlane.scan.endings import refuse, settle, with_diagnostics
 from runlane.scan.pins import Refusal, pin, with_exclusions
-from runlane.scan.programs import Bounds, How, ProgramHost, Run, RunEnd, private_folder, read_output
+from runlane.scan.running import How, RunEnd, Runner, Running
 from runlane.scan.wire import ClaimedJob, Member
 from runlane.tools.adapters.adapter import (
     Adapter,
@@ -31,13 +35,23 @@ _MOST_LOSSES: Final = 2
 """Launchers that a job may lose in one batch, until it is given up."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Turn:
+    """One try of one job."""
+
+    claimed: ClaimedJob
+    pinned: ToolJob
+    options: Options
+    deadline: float
+
+
 class EachBatch:
     """Runs once. `run` ends when every job has an outcome, was cancelled, or the batch was stopped."""
 
     def __init__(
-        self, host: ProgramHost, spec: BatchSpec, adapter: Adapter, way: Each, on_finished: Callable[[], None]
+        self, runner: Runner, spec: BatchSpec, adapter: Adapter, way: Each, on_finished: Callable[[], None]
     ) -> None:
-        self._host = host
+        self._runner = runner
         self._spec = spec
         self._adapter = adapter
         self._way = way
@@ -45,7 +59,7 @@ class EachBatch:
         self._loop = asyncio.get_running_loop()
         self._book = Book(spec.jobs, spec.limits.job_output_bytes)
         self._waiting = deque(spec.jobs)
-        self._runs: dict[str, Run] = {}
+        self._runs: dict[str, Running] = {}
         self._is_stopped = False
 
     @property
@@ -105,14 +119,13 @@ class EachBatch:
         if isinstance(pinned, Refusal):
             refuse(self._book, job.job_id, pinned)
             return False
-        options = with_exclusions(options, job)
-        deadline = self._loop.time() + self._spec.wall_s
+        turn = _Turn(job, pinned, with_exclusions(options, job), self._loop.time() + self._spec.wall_s)
         found: list[Raw] = []
         for stage in self._way.stages:
             if not self._is_wanted(job):
                 return False
             try:
-                end, conclusion = await self._run_stage(stage, pinned, options, found, deadline)
+                end, conclusion = await self._run_stage(stage, turn, found)
             except BadTarget as error:
                 self._book.end(job.job_id, Outcome.FATAL, str(error))
                 return False
@@ -126,13 +139,12 @@ class EachBatch:
             found = self._book.records(job.job_id) if self._book.is_open(job.job_id) else []
         return False
 
-    async def _run_stage(
-        self, stage: Stage, job: ToolJob, options: Options, found: Sequence[Raw], deadline: float
-    ) -> tuple[RunEnd, Conclusion]:
-        async with private_folder(self._host.folder) as folder:
-            command, reader = stage(job, options, Workplace(str(folder), tuple(found)))
+    async def _run_stage(self, stage: Stage, turn: _Turn, found: Sequence[Raw]) -> tuple[RunEnd, Conclusion]:
+        job = turn.claimed
+        async with self._runner.workplace() as folder:
+            command, reader = stage(turn.pinned, turn.options, Workplace(str(folder), tuple(found)))
             self._book.begin(job.job_id, command.argv)
-            run = Run(self._host, self._adapter, self._bounds(deadline), f"{self._spec.mark}/{job.job_id}")
+            run = self._runner.child(job, max(1.0, turn.deadline - self._loop.time()))
             self._runs[job.job_id] = run
             if self._is_stopped or not self._book.is_open(job.job_id):
                 run.kill()  # it was dropped while its folder was made
@@ -140,16 +152,9 @@ class EachBatch:
                 end = await run.follow(command, folder, lambda line: self._take(job.job_id, reader, line))
             finally:
                 del self._runs[job.job_id]
-            ended = Ended(end.code, end.stderr, await read_output(folder, command))
-        return end, reader.conclude(ended) if end.how is How.EXITED else Conclusion()
-
-    def _bounds(self, deadline: float) -> Bounds:
-        return Bounds(
-            wall_s=max(1.0, deadline - self._loop.time()),
-            silence_s=self._adapter.silence_s,
-            output_bytes=self._spec.limits.batch_output_bytes,
-            address_space_bytes=self._adapter.address_space_bytes,
-        )
+        if end.how is not How.EXITED:
+            return end, Conclusion()
+        return end, reader.conclude(Ended(end.code, end.stderr, end.output))
 
     def _take(self, job_id: str, reader: Reader, line: bytes) -> None:
         if not self._book.is_open(job_id):

@@ -8,7 +8,7 @@ from runlane.jobs import Outcome
 from runlane.scan.book import Book
 from runlane.scan.lines import MAX_ERROR
 from runlane.scan.pins import Refusal
-from runlane.scan.programs import How, RunEnd
+from runlane.scan.running import How, RunEnd
 from runlane.tools.adapters.adapter import Conclusion
 
 _OUTCOMES: Final[Mapping[How, Outcome]] = {

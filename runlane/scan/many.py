@@ -14,7 +14,8 @@ from runlane.scan.batch import BatchSpec
 from runlane.scan.book import Book
 from runlane.scan.endings import refuse, settle, with_diagnostics, with_tail
 from runlane.scan.pins import Refusal, pin, with_exclusions
-from runlane.scan.programs import Bounds, How, ProgramHost, Run, RunEnd, private_folder
+from runlane.scan.programs import Bounds, ProgramHost, Run, private_folder
+from runlane.scan.running import How, RunEnd
 from runlane.scan.wire import ClaimedJob, Member
 from runlane.tools.adapters.adapter import Adapter, Many, ToolJob, Workplace
 from runlane.tools.adapters.jobs import BadTarget

@@ -5,9 +5,8 @@ import contextlib
 import shutil
 import tempfile
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
-from enum import Enum, auto
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
@@ -16,6 +15,8 @@ import structlog
 from runlane.errors import Unavailable
 from runlane.scan.children import Child, ChildSpec, ExitInfo, Launcher
 from runlane.scan.confine import Limits
+from runlane.scan.running import How, RunEnd
+from runlane.scan.wire import ClaimedJob
 from runlane.tools.adapters.adapter import Adapter, Command
 
 log = structlog.get_logger(__name__)
@@ -54,27 +55,6 @@ class Bounds:
     address_space_bytes: int | None
 
 
-class How(Enum):
-    """How a child ended."""
-
-    EXITED = auto()  # by itself, with an exit code
-    TIMED_OUT = auto()  # over its limit, or silent
-    FAILED = auto()  # of a signal, or it wrote too much
-    ABSENT = auto()  # it could not be started here
-    LOST = auto()  # the launcher died, which says nothing about the program
-    KILLED = auto()  # by us, because nobody wants its result
-
-
-@dataclass(frozen=True, slots=True)
-class RunEnd:
-    """The end of one child."""
-
-    how: How
-    error: str = ""
-    code: int = 0
-    stderr: str = ""
-
-
 @asynccontextmanager
 async def private_folder(root: Path) -> AsyncIterator[Path]:
     """A folder for one child, gone afterwards with all that is in it."""
@@ -90,22 +70,29 @@ def _make_folder(root: Path) -> Path:
     return Path(tempfile.mkdtemp(dir=root))
 
 
-async def read_output(folder: Path, command: Command) -> bytes | None:
-    """The command's result file; None if there is none, or if it is no plain file of a bearable size."""
-    if command.output is None:
-        return None
-    return await asyncio.to_thread(_read_file, folder / command.output)
+@dataclass(frozen=True, slots=True)
+class ProgramRunner:
+    """Runs the children of a batch as processes of this host; see `Runner`."""
 
+    host: ProgramHost
+    adapter: Adapter
+    mark: str
+    """Text by which processes of this batch are known."""
+    output_bytes: int
+    """What one child may write."""
 
-def _read_file(path: Path) -> bytes | None:
-    with contextlib.suppress(OSError):
-        if path.is_file() and not path.is_symlink() and path.stat().st_size <= MAX_OUTPUT_FILE_BYTES:
-            return path.read_bytes()
-    return None
+    def workplace(self) -> AbstractAsyncContextManager[Path]:
+        """See `Runner`."""
+        return private_folder(self.host.folder)
+
+    def child(self, job: ClaimedJob, wall_s: float) -> "Run":
+        """See `Runner`."""
+        bounds = Bounds(wall_s, self.adapter.silence_s, self.output_bytes, self.adapter.address_space_bytes)
+        return Run(self.host, self.adapter, bounds, f"{self.mark}/{job.job_id}")
 
 
 class Run:
-    """One child. `follow` runs it to its end; `kill` may come at any time, from before its start on."""
+    """One child process; see `Running`."""
 
     def __init__(self, host: ProgramHost, adapter: Adapter, bounds: Bounds, mark: str) -> None:
         self._host = host
@@ -123,17 +110,17 @@ class Run:
 
     @property
     def is_alive(self) -> bool:
-        """Whether it has shown life within what its program may stay silent."""
+        """See `Running`."""
         return self._loop.time() - self._alive_at < self._bounds.silence_s + 2 * _CHECK_EVERY_S
 
     def kill(self) -> None:
-        """Ends it; its result is not wanted. Idempotent."""
+        """See `Running`."""
         self._is_killed = True
         if self._child is not None:
             self._child.kill()
 
     async def follow(self, command: Command, folder: Path, on_line: Callable[[bytes], None]) -> RunEnd:
-        """Runs the command and hands over each line of its output as it comes."""
+        """See `Running`."""
         spec = self._child_spec(command, folder)
         try:
             child = await self._start(spec)
@@ -143,7 +130,8 @@ class Run:
             return RunEnd(How.KILLED)
         async with child:
             info = await self._read(child, command, on_line)
-        return self._judge(child, info)
+        end = self._judge(child, info)
+        return replace(end, output=await _read_output(folder, command)) if end.how is How.EXITED else end
 
     def _child_spec(self, command: Command, folder: Path) -> ChildSpec:
         name, *arguments = command.argv
@@ -224,3 +212,17 @@ class Run:
         if info.code < 0:
             return RunEnd(How.FAILED, f"the tool died of signal {-info.code}", stderr=stderr)
         return RunEnd(How.EXITED, code=info.code, stderr=stderr)
+
+
+async def _read_output(folder: Path, command: Command) -> bytes | None:
+    """The command's result file; None if there is none, or if it is no plain file of a bearable size."""
+    if command.output is None:
+        return None
+    return await asyncio.to_thread(_read_file, folder / command.output)
+
+
+def _read_file(path: Path) -> bytes | None:
+    with contextlib.suppress(OSError):
+        if path.is_file() and not path.is_symlink() and path.stat().st_size <= MAX_OUTPUT_FILE_BYTES:
+            return path.read_bytes()
+    return None

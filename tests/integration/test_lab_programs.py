@@ -18,7 +18,7 @@ from runlane.scan.children import Launcher
 from runlane.scan.config import ScanLimits
 from runlane.scan.confine import marked_processes
 from runlane.scan.each import EachBatch
-from runlane.scan.programs import ProgramHost
+from runlane.scan.programs import ProgramHost, ProgramRunner
 from runlane.scan.toolbox import Toolbox, find_tools
 from runlane.scan.wire import ClaimedJob, Member
 from runlane.tools import TOOLS, Category, parse_records
@@ -76,7 +76,8 @@ def batch_of(
     spec = BatchSpec(
         TOOLS[tool], jobs, {"allow": [BASE, "::1/128"], **options}, f"lab/{uuid4()}", ScanLimits()
     )
-    return EachBatch(host, spec, adapter, adapter.way, lambda: None)
+    runner = ProgramRunner(host, adapter, spec.mark, spec.limits.batch_output_bytes)
+    return EachBatch(runner, spec, adapter, adapter.way, lambda: None)
 
 
 async def run(batch: EachBatch) -> dict[str, Member]:

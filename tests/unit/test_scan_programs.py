@@ -19,7 +19,7 @@ from runlane.scan.config import ScanLimits
 from runlane.scan.confine import marked_processes
 from runlane.scan.each import EachBatch
 from runlane.scan.many import ManyBatch
-from runlane.scan.programs import ProgramHost
+from runlane.scan.programs import ProgramHost, ProgramRunner
 from runlane.scan.wire import ClaimedJob, Member
 from runlane.tools import TOOLS
 from runlane.tools.adapters.adapter import (
@@ -141,7 +141,8 @@ def batch_of(
     spec = BatchSpec(tool, jobs, options or {}, f"test/{uuid4()}", ScanLimits(**limits))
     match adapter.way:
         case Each() as way:
-            return EachBatch(host, spec, adapter, way, on_finished)
+            runner = ProgramRunner(host, adapter, spec.mark, spec.limits.batch_output_bytes)
+            return EachBatch(runner, spec, adapter, way, on_finished)
         case Many() as way:
             return ManyBatch(host, spec, adapter, way, on_finished)
 
