@@ -83,7 +83,7 @@ class NewRun(Request):
     """What to run on which targets."""
 
     definition: Annotated[str, StringConstraints(max_length=65_536)] | JsonObject = Field(
-        description="name of a built-in definition, or a definition `{name, jobs: {…}}`",
+        description="name of a saved or built-in definition, or a definition `{name, jobs: {…}}`",
         examples=["domain_discovery"],
     )
     targets: list[UUID] = Field(min_length=1, max_length=1000, description="ids of targets")
@@ -151,6 +151,8 @@ class Run(Answer):
     trigger: str
     priority: int
     rerun_of: UUID | None
+    definition_id: UUID | None = Field(description="the saved definition that it was started from")
+    definition_version: int | None
     created_by: str | None
     blocked_reason: str | None = Field(description="what only a person can give and the run waits for")
     created_at: datetime

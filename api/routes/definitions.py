@@ -1,4 +1,4 @@
-"""Saved definitions: those with `on` start runs by themselves."""
+"""Saved definitions: runs are started by their names, and events start runs of those with `on`."""
 
 from datetime import datetime
 from typing import Annotated
@@ -39,6 +39,15 @@ class SavedDefinition(Answer):
     created_at: datetime
 
 
+class DefinitionVersion(Answer):
+    """What a saved definition said in one version."""
+
+    version: int
+    body: JsonObject
+    saved_by: str | None
+    saved_at: datetime
+
+
 @router.put("", dependencies=[Depends(no_query)], responses=problems(Conflict))
 async def save(access: WriteRuns, body: NewDefinition) -> SavedDefinition:
     """Saves a definition under its name, as a new version if there is one of that name."""
@@ -54,6 +63,21 @@ async def index(access: ReadRuns, query: Paging) -> PageOf[SavedDefinition]:
     """Lists saved definitions; sorts by `created_at` or `name`."""
     page = await definitions.list_definitions(access.conn, access.workspace_id, query.page)
     return PageOf[SavedDefinition].model_validate(page, from_attributes=True)
+
+
+@router.get("/{definition_id}", dependencies=[Depends(no_query)], responses=problems(NotFound))
+async def show(access: ReadRuns, definition_id: DefinitionId) -> SavedDefinition:
+    """Shows a saved definition in its newest version."""
+    row = await definitions.get_definition(driver(access.conn), access.workspace_id, definition_id)
+    return SavedDefinition.model_validate(row)
+
+
+@router.get("/{definition_id}/versions", responses=problems(NotFound))
+async def versions(access: ReadRuns, definition_id: DefinitionId, query: Paging) -> PageOf[DefinitionVersion]:
+    """Lists the last 100 versions of a saved definition, the newest first; sorts by `version`."""
+    await definitions.get_definition(driver(access.conn), access.workspace_id, definition_id)
+    page = await definitions.list_versions(access.conn, access.workspace_id, definition_id, query.page)
+    return PageOf[DefinitionVersion].model_validate(page, from_attributes=True)
 
 
 @router.post("/{definition_id}/delete", dependencies=[Depends(no_query)], responses=problems(NotFound))

@@ -67,6 +67,18 @@ CREATE TABLE projects (
 );
 
 CREATE TABLE project_scopes (
+CREATE TABLE definition_versions (
+  workspace_id uuid NOT NULL,
+  definition_id uuid NOT NULL,
+  version integer NOT NULL,
+  body jsonb NOT NULL,
+  saved_by text,
+  saved_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+  PRIMARY KEY (definition_id, version),
+  FOREIGN KEY (workspace_id, definition_id) REFERENCES workflow_definitions (workspace_id, id) ON DELETE CASCADE
+);
+COMMENT ON TABLE definition_versions IS 'what a saved definition said, version by version';
+
   id uuid PRIMARY KEY DEFAULT uuidv7(),
   workspace_id uuid NOT NULL,
   project_id uuid NOT NULL,
@@ -128,6 +140,7 @@ CREATE TABLE job_histories (
   created_by text,
   blocked_reason text,
   nudged_at timestamptz,
+  definition_version integer,
   owner text,
   owner_started_at timestamptz,
   created_at timestamptz NOT NULL DEFAULT clock_timestamp(),
@@ -156,6 +169,7 @@ CREATE INDEX job_histories_open_of ON job_histories (workspace_id) WHERE closed_
 CREATE TABLE run_targets (
   workspace_id uuid NOT NULL,
   run_id uuid NOT NULL,
+COMMENT ON COLUMN job_histories.definition_version IS 'of the saved definition that it was started from';
   target_id uuid NOT NULL,
   PRIMARY KEY (run_id, target_id),
   FOREIGN KEY (workspace_id, run_id) REFERENCES job_histories (workspace_id, id) ON DELETE CASCADE,

@@ -6,8 +6,9 @@ import typer
 
 from runlane.cli.errors import CommandError, ExitCode
 from runlane.cli.lists import Listing, print_list
+from runlane.cli.named import find_named
 from runlane.cli.options import JsonFlag, Limit, Reason, Sort
-from runlane.cli.output import Column, note, print_json
+from runlane.cli.output import Column, note, print_fields, print_json
 from runlane.cli.profile import open_client
 from runlane.cli.runs import read_definition
 
@@ -18,6 +19,12 @@ COLUMNS = (
     Column("ID", "id"), Column("NAME", "name"), Column("VERSION", "version"), Column("ON", "body.on"),
     Column("CREATED", "created_at"),
 )  # fmt: skip
+VERSION_COLUMNS = (
+    Column("VERSION", "version"), Column("SAVED", "saved_at"), Column("BY", "saved_by"),
+    Column("ON", "body.on"),
+)  # fmt: skip
+
+DefinitionName = Annotated[str, typer.Argument(help="Name or id of a saved definition, or @last.")]
 
 
 @app.command("save")
@@ -42,15 +49,39 @@ def index(limit: Limit = 50, sort: Sort = None, as_json: JsonFlag = False) -> No
     print_list(Listing(PATH, COLUMNS, limit, sort, as_json))
 
 
+@app.command("show")
+def show(definition: DefinitionName = "@last", as_json: JsonFlag = False) -> None:
+    """Show a saved definition as it is now."""
+    import json
+
+    with open_client() as client:
+        found = client.get(f"{PATH}/{find_named(client, PATH, definition)}")
+    if as_json:
+        print_json(found)
+        return
+    print_fields([(key.upper(), found[key]) for key in ("id", "name", "version", "created_at")])
+    print(json.dumps(found["body"], indent=2))
+
+
+@app.command("versions")
+def versions(
+    definition: DefinitionName = "@last", limit: Limit = 50, sort: Sort = None, as_json: JsonFlag = False
+) -> None:
+    """List the versions of a saved definition, the newest first."""
+    with open_client() as client:
+        path = f"{PATH}/{find_named(client, PATH, definition)}/versions"
+    print_list(Listing(path, VERSION_COLUMNS, limit, sort, as_json))
+
+
 @app.command("delete")
 def delete(
-    definition: Annotated[str, typer.Argument(help="Id of a definition, the end of one, or @last.")],
+    definition: DefinitionName,
     reason: Reason = None,
     as_json: JsonFlag = False,
 ) -> None:
     """Delete a saved definition; its runs go on."""
     with open_client() as client:
-        done = client.post(f"{PATH}/{client.resolve(PATH, definition)}/delete", {"reason": reason})
+        done = client.post(f"{PATH}/{find_named(client, PATH, definition)}/delete", {"reason": reason})
     if as_json:
         print_json(done)
     else:

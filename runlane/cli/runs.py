@@ -39,7 +39,10 @@ Targets = Annotated[
     typer.Option("--target", "-t", help="Target: value, id, or the end of an id. May be repeated."),
 ]
 Definition = Annotated[
-    str, typer.Option("--definition", "-d", help="Name of a built-in definition, or @file (YAML or JSON).")
+    str,
+    typer.Option(
+        "--definition", "-d", help="Name of a saved or built-in definition, or @file (YAML or JSON)."
+    ),
 ]
 Options = Annotated[
     list[str] | None,

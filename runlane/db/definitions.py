@@ -1,5 +1,7 @@
-"""Saved definitions of a workspace: a name, its newest version, and the events that start a run of it."""
+"""Saved definitions of a workspace: a name, its versions, and the events that start a run of the newest."""
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Final
 from uuid import UUID
 
@@ -12,17 +14,31 @@ from runlane.db.acts import Act, Action, Deed, acted
 from runlane.db.config_profiles import with_profiles
 from runlane.db.paging import Orders, Page, PageRequest, fetch_page
 from runlane.db.pool import Connection
-from runlane.db.tables import workflow_definitions
-from runlane.definitions import BUILTIN, Definition
-from runlane.errors import Conflict, NotFound
+from runlane.db.tables import definition_versions, workflow_definitions
+from runlane.definitions import BUILTIN, Definition, parse_definition
+from runlane.errors import Conflict, Invalid, NotFound
 
 MAX_DEFINITIONS: Final = 100
 """Saved definitions of one workspace: an event may start a run of each."""
+
+MAX_VERSIONS: Final = 100
+"""Versions that are kept of each; a run has the body of its own."""
 
 ORDERS: Final[Orders] = {
     "created_at": (workflow_definitions.c.id,),
     "name": (workflow_definitions.c.name, workflow_definitions.c.id),
 }
+VERSION_ORDERS: Final[Orders] = {"version": (definition_versions.c.version,)}
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A definition, and which version of which saved one it is; None: built in, or sent with the request."""
+
+    definition: Definition
+    definition_id: UUID | None = None
+    version: int | None = None
+
 
 _LOCK: Final = "SELECT pg_advisory_xact_lock(hashtextextended($1, 0))"
 _COUNT: Final = """
@@ -36,11 +52,44 @@ DO UPDATE SET body = excluded.body, version = workflow_definitions.version + 1
 RETURNING *
 """
 
+_KEEP: Final = f"""
+WITH gone AS (
+  DELETE FROM definition_versions
+  WHERE workspace_id = $1 AND definition_id = $2 AND version <= $3 - {MAX_VERSIONS}
+)
+INSERT INTO definition_versions (workspace_id, definition_id, version, body, saved_by)
+VALUES ($1, $2, $3, $4, $5)
+"""
+
+_FIND: Final = "SELECT * FROM workflow_definitions WHERE workspace_id = $1 AND id = $2 AND deleted_at IS NULL"
+
+_BY_NAME: Final = """
+SELECT id, version, body FROM workflow_definitions
+WHERE workspace_id = $1 AND name = $2 AND deleted_at IS NULL
+"""
+
 _DELETE: Final = """
 UPDATE workflow_definitions SET deleted_at = clock_timestamp()
 WHERE workspace_id = $1 AND id = $2 AND deleted_at IS NULL
 RETURNING *
 """
+
+
+async def find_definition(conn: Connection, workspace_id: UUID, source: str | Mapping[str, object]) -> Found:
+    """Finds a definition by name, built in or the newest version of a saved one, or reads one that was sent.
+
+    Raises:
+        Invalid: `definition.unknown`, `definition.invalid`.
+    """
+    if not isinstance(source, str):
+        return Found(parse_definition(source))
+    if source in BUILTIN:
+        return Found(BUILTIN[source])
+    row = await conn.fetchrow(_BY_NAME, workspace_id, source)
+    if row is None:
+        detail = f"no definition of that name is saved or built in ({', '.join(sorted(BUILTIN))})"
+        raise Invalid(detail, code="definition.unknown", fields={"definition": detail})
+    return Found(parse_definition(row["body"]), row["id"], row["version"])
 
 
 async def save_definition(
@@ -62,6 +111,7 @@ async def save_definition(
     row = await conn.fetchrow(_SAVE, workspace_id, definition.name, definition.as_json())
     if row is None:
         raise NotFound("no such workspace", code="workspace.not_found")
+    await conn.execute(_KEEP, workspace_id, row["id"], row["version"], row["body"], act.name)
     deed = _deed(Action.DEFINITION, workspace_id, row["id"], f"{row['name']} {row['version']}")
     await outbox.insert(conn, [acted(act, deed)])
     return dict(row)
@@ -89,6 +139,29 @@ async def list_definitions(conn: AsyncConnection, workspace_id: UUID, page: Page
         workflow_definitions.c.workspace_id == workspace_id, workflow_definitions.c.deleted_at.is_(None)
     )
     return await fetch_page(conn, statement, ORDERS, page)
+
+
+async def get_definition(conn: Connection, workspace_id: UUID, definition_id: UUID) -> dict[str, object]:
+    """A saved definition in its newest version.
+
+    Raises:
+        NotFound: `definition.not_found`.
+    """
+    row = await conn.fetchrow(_FIND, workspace_id, definition_id)
+    if row is None:
+        raise NotFound("no such definition", code="definition.not_found")
+    return dict(row)
+
+
+async def list_versions(
+    conn: AsyncConnection, workspace_id: UUID, definition_id: UUID, page: PageRequest
+) -> Page:
+    """Versions of a saved definition, the newest first. Index: the primary key of `definition_versions`."""
+    statement = select(definition_versions).where(
+        definition_versions.c.workspace_id == workspace_id,
+        definition_versions.c.definition_id == definition_id,
+    )
+    return await fetch_page(conn, statement, VERSION_ORDERS, page)
 
 
 def _deed(action: Action, workspace_id: UUID, definition_id: UUID, value: str) -> Deed:

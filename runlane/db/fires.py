@@ -15,8 +15,8 @@ from runlane.db import outbox
 from runlane.db.acts import Act
 from runlane.db.cancel import cancel_run
 from runlane.db.commands import CommandKind
+from runlane.db.definitions import find_definition
 from runlane.db.pool import Connection, Record
-from runlane.db.run_requests import find_definition
 from runlane.db.starting import StartRun, start_run
 from runlane.errors import Invalid, Refused
 from runlane.events import EVENT_CATALOG, Envelope, envelope
@@ -207,16 +207,18 @@ async def _start(conn: Connection, schedule: Record, others: Sequence[UUID]) -> 
     found = [row["id"] for row in await conn.fetch(_TARGETS, workspace_id, targets)]
     if not found:
         raise Invalid("the targets of the schedule are gone", code="run.no_target")
-    definition = find_definition(run["definition"]).with_config(run["config"])
+    found_definition = await find_definition(conn, workspace_id, run["definition"])
     start = StartRun(
         workspace_id=workspace_id,
-        definition=definition,
+        definition=found_definition.definition.with_config(run["config"]),
         target_ids=found,
         name=schedule["name"],
         priority=Priority(run["priority"]),
         created_by=schedule["created_by"],
         trigger=TRIGGER,
         schedule_id=schedule["id"],
+        definition_id=found_definition.definition_id,
+        definition_version=found_definition.version,
     )
     return (await start_run(conn, start)).run_id
 

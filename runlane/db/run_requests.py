@@ -9,11 +9,11 @@ from runlane import names
 from runlane.db import idempotency, outbox, pauses
 from runlane.db.acts import Act, Action, Deed, acted
 from runlane.db.commands import write_start
+from runlane.db.definitions import find_definition
 from runlane.db.idempotency import Answer, IdempotentRequest
 from runlane.db.pool import Connection
 from runlane.db.starting import StartRun, start_run
-from runlane.definitions import BUILTIN, Definition, parse_definition
-from runlane.errors import Conflict, Invalid, NotFound
+from runlane.errors import Conflict, NotFound
 from runlane.jobs import RUNS, Priority, RunStatus
 
 ROUTE: Final = "POST /v1/runs"
@@ -22,7 +22,7 @@ ACCEPTED: Final = 202
 
 @dataclass(frozen=True, slots=True)
 class RunRequest:
-    """What a caller asks to run. `definition` is the name of a built-in one, or a definition."""
+    """What a caller asks to run. `definition` is the name of a saved or built-in one, or a definition."""
 
     workspace_id: UUID
     definition: str | Mapping[str, object]
@@ -51,15 +51,7 @@ async def accept_run(conn: Connection, request: RunRequest, key: IdempotentReque
     """
     if key is not None and (answer := await idempotency.begin(conn, key)):
         return Accepted(answer, written=None)
-    definition = find_definition(request.definition).with_config(request.config)
-    start = StartRun(
-        workspace_id=request.workspace_id,
-        definition=definition,
-        target_ids=request.targets,
-        name=request.name or definition.name,
-        priority=request.priority,
-        created_by=request.created_by,
-    )
+    start = await start_of(conn, request)
     started = await start_run(conn, start)
     answer = Answer(ACCEPTED, {"run_id": str(started.run_id), "status": str(RunStatus.ACCEPTED)})
     if key is not None:
@@ -67,18 +59,24 @@ async def accept_run(conn: Connection, request: RunRequest, key: IdempotentReque
     return Accepted(answer, written=start)
 
 
-def find_definition(source: str | Mapping[str, object]) -> Definition:
-    """Finds a built-in definition by name, or reads one that was sent.
+async def start_of(conn: Connection, request: RunRequest) -> StartRun:
+    """What a request asks to start: the definition is found, and the options are laid over it.
 
     Raises:
-        Invalid: `definition.unknown`, `definition.invalid`.
+        Invalid: `definition.*`.
     """
-    if not isinstance(source, str):
-        return parse_definition(source)
-    if (definition := BUILTIN.get(source)) is None:
-        detail = f"no definition of that name; there are {', '.join(sorted(BUILTIN))}"
-        raise Invalid(detail, code="definition.unknown", fields={"definition": detail})
-    return definition
+    found = await find_definition(conn, request.workspace_id, request.definition)
+    definition = found.definition.with_config(request.config)
+    return StartRun(
+        workspace_id=request.workspace_id,
+        definition=definition,
+        target_ids=request.targets,
+        name=request.name or definition.name,
+        priority=request.priority,
+        created_by=request.created_by,
+        definition_id=found.definition_id,
+        definition_version=found.version,
+    )
 
 
 async def resume_run(conn: Connection, workspace_id: UUID, run_id: UUID, act: Act) -> RunStatus:

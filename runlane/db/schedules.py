@@ -17,9 +17,9 @@ from runlane import names
 from runlane.db import outbox, waiting_fires
 from runlane.db.acts import Act
 from runlane.db.commands import write_schedule
+from runlane.db.definitions import find_definition
 from runlane.db.paging import Orders, Page, PageRequest, fetch_page
 from runlane.db.pool import Connection, Record
-from runlane.db.run_requests import find_definition
 from runlane.db.tables import schedule_fires, schedules
 from runlane.errors import Conflict, Invalid, NotFound
 from runlane.events import EVENT_CATALOG, Envelope, envelope
@@ -246,7 +246,8 @@ async def _run_faults(conn: Connection, wanted: NewSchedule) -> dict[str, str]:
     faults: dict[str, str] = {}
     definition, config, targets = (wanted.run[name] for name in ("definition", "config", "targets"))
     try:
-        find_definition(definition).with_config(config)  # type: ignore[arg-type]  # checked by the route
+        found = await find_definition(conn, wanted.workspace_id, definition)  # type: ignore[arg-type]  # checked by the route
+        found.definition.with_config(config)  # type: ignore[arg-type]  # likewise
     except Invalid as error:
         faults.update(error.fields or {"definition": error.detail})
     missing = await conn.fetch(_MISSING, wanted.workspace_id, targets)

@@ -28,6 +28,7 @@ class StartRun:
     trigger: str = "request"
     schedule_id: UUID | None = None
     definition_id: UUID | None = None
+    definition_version: int | None = None
     hops: int = 0
 
 
@@ -41,8 +42,9 @@ class StartedRun:
 
 _RUN = """
 INSERT INTO job_histories
-  (workspace_id, name, kind, definition, priority, created_by, trigger, schedule_id, definition_id, hops)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
+  (workspace_id, name, kind, definition, priority, created_by, trigger, schedule_id, definition_id,
+   definition_version, hops)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)
 RETURNING id
 """
 
@@ -137,6 +139,7 @@ async def write_run(conn: Connection, request: StartRun) -> UUID:
         request.trigger,
         request.schedule_id,
         request.definition_id,
+        request.definition_version,
         request.hops,
     )
     found = await conn.fetch(_TARGETS, request.workspace_id, run_id, targets)

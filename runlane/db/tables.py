@@ -73,6 +73,17 @@ schedules = Table(
     metadata,
     key(),
     key("workspace_id"),
+definition_versions = Table(
+    "definition_versions",
+    metadata,
+    key("workspace_id"),
+    key("definition_id"),
+    integer("version"),
+    json("body"),
+    text("saved_by", null=True),
+    time("saved_at"),
+)
+
     text("name"),
     ref("definition_id"),
     json("run"),
@@ -112,6 +123,7 @@ job_histories = Table(
     text("trigger"),
     ref("rerun_of"),
     integer("hops"),
+    integer("definition_version", null=True),
     small("priority"),
     text("created_by", null=True),
     text("blocked_reason", null=True),

@@ -40,7 +40,7 @@ ON CONFLICT (request_id) DO UPDATE SET
 """
 
 _DEFINITION: Final = """
-SELECT id, workspace_id, body FROM workflow_definitions WHERE id = $1 AND deleted_at IS NULL
+SELECT id, workspace_id, body, version FROM workflow_definitions WHERE id = $1 AND deleted_at IS NULL
 """
 
 _TARGETS: Final = """
@@ -82,6 +82,7 @@ async def start(conn: Connection, gathered: Mapping[str, object]) -> list[UUID]:
             created_by=f"event {gathered['event']}",
             trigger="event",
             definition_id=definition["id"],
+            definition_version=definition["version"],
             hops=int(str(gathered["hops"])),
         )
         started.append((await start_run(conn, request)).run_id)

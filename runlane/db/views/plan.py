@@ -12,8 +12,8 @@ from uuid import UUID
 from runlane.db import admit
 from runlane.db.pool import Connection, Record
 from runlane.db.routes import PLACE, Routes
-from runlane.db.run_requests import RunRequest, find_definition
-from runlane.db.starting import StartRun, start_run
+from runlane.db.run_requests import RunRequest, start_of
+from runlane.db.starting import start_run
 from runlane.jobs import JobStatus
 from runlane.waiting import no_worker
 
@@ -106,20 +106,12 @@ async def draft_run(conn: Connection, request: RunRequest) -> Draft:
     Raises:
         Refused: for the same reasons as a start.
     """
-    definition = find_definition(request.definition).with_config(request.config)
-    start = StartRun(
-        workspace_id=request.workspace_id,
-        definition=definition,
-        target_ids=request.targets,
-        name=request.name or definition.name,
-        priority=request.priority,
-        created_by=request.created_by,
-    )
+    start = await start_of(conn, request)
     written = conn.transaction()
     await written.start()
     try:
         run_id = (await start_run(conn, start)).run_id
-        for step in definition.steps:
+        for step in start.definition.steps:
             await _admit(conn, run_id, step.step_id)
         steps = await conn.fetch(_STEPS, request.workspace_id, run_id)
         jobs = await conn.fetch(_JOBS, request.workspace_id, run_id)

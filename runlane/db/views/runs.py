@@ -36,6 +36,8 @@ _RUN_COLUMNS: Final = (
     job_histories.c.trigger,
     job_histories.c.priority,
     job_histories.c.rerun_of,
+    job_histories.c.definition_id,
+    job_histories.c.definition_version,
     job_histories.c.created_by,
     job_histories.c.blocked_reason,
     job_histories.c.created_at,
