@@ -52,6 +52,7 @@ class Toolset(StrEnum):
     PROJECTDISCOVERY = "projectdiscovery"
     NMAP = "nmap"
     BROWSER = "browser"
+    CONTAINER = "container"  # connectors: tools that come as an image
 
 
 class Shape(StrEnum):

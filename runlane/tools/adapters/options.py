@@ -83,6 +83,18 @@ class Words:
         return None
 
 
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """One word of a closed set."""
+
+    allowed: tuple[str, ...]
+
+    def fault(self, value: object) -> str | None:
+        """See `Kind`."""
+        is_one = isinstance(value, str) and value in self.allowed
+        return None if is_one else f"one of {', '.join(self.allowed)} expected"
+
+
 Schema: TypeAlias = Mapping[str, Kind]
 
 
