@@ -80,6 +80,12 @@ class Settings(BaseSettings):
     worker_grace_s: float = Field(
         2.0, ge=0, description="a broken control stream may come back within this (seconds)"
     )
+    worker_drain_s: float = Field(
+        0.0,
+        ge=0,
+        description="how long a scan worker's batches may finish once it is told to stop; what is left is "
+        "given back, 0: at once (seconds)",
+    )
     dispatch_window: int = Field(16, ge=1, le=200, description="batches of one step in flight (batches)")
     dispatch_budget: int = Field(
         200, ge=1, le=1000, description="dispatches of one workflow, retries included"

@@ -135,7 +135,7 @@ async def _run_core(settings: "Settings", stop: asyncio.Event) -> None:
 async def _run_scan(settings: "Settings", stop: asyncio.Event) -> None:
     import socket
 
-    from runlane.scan.config import ScanSettings
+    from runlane.scan.config import ScanLimits, ScanSettings
     from runlane.scan.worker import run_scan_worker
 
     scan_settings = ScanSettings(
@@ -145,6 +145,7 @@ async def _run_scan(settings: "Settings", stop: asyncio.Event) -> None:
         toolsets=settings.worker_slots,
         enrolment_key=settings.worker_enrolment_key.get_secret_value(),
         temporal_address=settings.scan_temporal_address,
+        limits=ScanLimits(drain_s=settings.worker_drain_s),
     )
     await run_scan_worker(scan_settings, stop)
 

@@ -1,7 +1,7 @@
 """The tool stream: jobs and cancels as JSON Lines on fd 0, records and outcomes on fd 1.
 
-One loop for all probes. A cancel ends its job at once and nothing more is said about it; an error of one job
-is that job's outcome and no other's; a tick tells the reader that the loop itself is alive.
+One loop for all probes. A cancel ends its job at once; that it has ended is the last that is said about it.
+An error of one job is its own outcome and no other's; a tick tells the reader that the loop itself is alive.
 """
 
 import asyncio
@@ -75,9 +75,14 @@ class _Stream:
         elif isinstance(job_id, str) and job_id not in self._jobs:
             task = group.create_task(self._work(job_id, fields))
             self._jobs[job_id] = task
-            task.add_done_callback(lambda _: self._jobs.pop(job_id, None))
+            task.add_done_callback(lambda ended: self._forget(job_id, ended))
         else:
             sys.stderr.write(f"ignored: {line[:200]!r}\n")
+
+    def _forget(self, job_id: str, ended: asyncio.Task[None]) -> None:
+        del self._jobs[job_id]
+        if ended.cancelled():  # said here: one that was cancelled before it began runs no line of its own
+            self._output.put({"job": job_id, "done": {"outcome": "cancelled"}})
 
     async def _work(self, job_id: str, fields: Mapping[str, JsonValue]) -> None:
         async with self._slots:
@@ -155,6 +160,13 @@ class _Output:
 
     async def write(self, message: Mapping[str, object]) -> bool:
         """Writes one line, waiting while much is unsent; False if it is too long and was dropped."""
+        is_taken = self.put(message)
+        if len(self._unsent) > MAX_UNSENT_BYTES or self.is_broken:
+            await self.drain()
+        return is_taken
+
+    def put(self, message: Mapping[str, object]) -> bool:
+        """Takes one line to be written in this turn of the loop; False if it is too long."""
         line = json.dumps(message, separators=(",", ":")).encode() + b"\n"
         if len(line) > MAX_LINE_BYTES:
             sys.stderr.write(f"dropped a line of {len(line)} bytes\n")
@@ -164,8 +176,6 @@ class _Output:
             self._is_planned = True
             self._sent.clear()
             asyncio.get_running_loop().call_soon(self._send)
-        if len(self._unsent) > MAX_UNSENT_BYTES or self.is_broken:
-            await self.drain()
         return True
 
     async def drain(self) -> None:

@@ -105,6 +105,8 @@ class StreamBatch:
         self._is_silent = False
         self._is_stopped = False
         self._launcher_losses = 0
+        self._dropped: dict[str, float] = {}
+        """When which job was cancelled that the child has not said to have dropped."""
 
     @property
     def is_alive(self) -> bool:
@@ -144,7 +146,9 @@ class StreamBatch:
         """Drops a job and all that it found or will find. False if it is not open at this attempt."""
         if not self._ledger.holds(job_id, attempt):
             return False
-        self._ledger.drop(job_id, self._loop.time())
+        now = self._loop.time()
+        self._ledger.drop(job_id, now)
+        self._dropped[job_id] = now
         self._tell_child(job_id)
         return True
 
@@ -211,10 +215,16 @@ class StreamBatch:
                     self._on_finished()
             case DoneLine() as done:
                 self._spec.hear(done.job_id, done.said)
+                self._note_drop(done, now)
                 self._ledger.done(done, now)
                 self._on_finished()
             case Garbled():
                 self._ledger.doubt()
+
+    def _note_drop(self, done: DoneLine, now: float) -> None:
+        cancelled_at = self._dropped.pop(done.job_id, None)
+        if cancelled_at is not None:
+            log.info("job_dropped", job_id=done.job_id, after_ms=round(1000 * (now - cancelled_at)))
 
     def _plan_check(self) -> None:
         self._check_due = self._loop.time() + _CHECK_EVERY_S

@@ -23,8 +23,8 @@ class ScanLimits:
     """How long a claim is tried again while the API does not answer; then the batch goes back."""
     stage_patience_s: float = 300.0
     """How long a batch stays open while its results cannot be delivered; then only the spool has them."""
-    drain_s: float = 10.0
-    """How long batches may finish after the worker was told to stop."""
+    drain_s: float = 0.0
+    """How long batches may finish after the worker was told to stop; 0 gives them back at once."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from temporalio.client import Client
 from runlane import names
 from runlane.db.cancel import cancel_job, cancel_run
 from runlane.db.pool import Pool
+from runlane.scan.config import ScanLimits
 from runlane.scan.confine import marked_processes
 from runlane.settings import Settings
 from runlane.stack.supervisor import Stack
@@ -34,6 +35,14 @@ async def tools_of(world: World, name: str = "one") -> list[int]:
     """Tool processes of a worker, wherever they are."""
     prefix = f"{await worker_id(world, name)}/"
     return [pid for pid, mark in marked_processes() if mark.startswith(prefix)]
+
+
+async def has_all(world: World, worker: str, count: int) -> bool:
+    """Whether so many jobs are in progress at a worker."""
+    held: int = await world.pool.fetchval(
+        "SELECT count(*) FROM jobs WHERE worker_id = $1 AND status = 'in_progress'", UUID(worker)
+    )
+    return held == count
 
 
 async def test_run_completes_through_the_worker(world: World) -> None:
@@ -107,6 +116,29 @@ async def test_drained_worker_gives_back_what_it_cannot_finish(world: World) -> 
         assert await world.closed(run_id) == "completed"
     assert await world.attempts(run_id) == {"released": 3, "completed": 3}
     assert await world.pool.fetchval("SELECT status FROM workers WHERE name = 'one'") == "offline"
+
+
+async def test_worker_told_to_stop_gives_its_jobs_to_another_at_once_and_uncharged(world: World) -> None:
+    world.limits = ScanLimits()
+    async with world.scan_worker() as stop:
+        run_id = await world.start_run(3, {"sleep_ms": 600_000})
+        await until(lambda: world.has_status(run_id, "in_progress", 3))
+        one = await worker_id(world)
+
+        async with world.scan_worker("two"):
+            stop.set()
+            two = await worker_id(world, "two")
+            await until(lambda: has_all(world, two, 3))
+
+            rows = await world.pool.fetch(
+                "SELECT worker_id, outcome, charged FROM job_attempts ORDER BY attempt, job_id"
+            )
+            assert {(str(row["worker_id"]), row["outcome"], row["charged"]) for row in rows} == {
+                (one, "released", False),
+                (two, None, False),
+            }
+            async with world.pool.acquire() as conn, conn.transaction():
+                await cancel_run(conn, world.workspace_id, run_id)
 
 
 async def test_killed_worker_takes_its_tools_with_it_and_another_does_the_jobs(world: World) -> None:

@@ -9,6 +9,7 @@ from dataclasses import replace
 from uuid import uuid4
 
 import pytest
+import structlog.testing
 
 from runlane.jobs import Outcome
 from runlane.scan.batch import BatchSpec, StreamBatch
@@ -163,6 +164,22 @@ async def test_cancelled_job_is_dropped_and_its_siblings_complete(launcher: Laun
 
     assert outcomes(batch.take_finished()) == {"j0": Outcome.COMPLETED, "j2": Outcome.COMPLETED}
     assert batch.open_jobs() == []
+
+
+async def test_child_says_that_it_has_dropped_a_cancelled_job(launcher: Launcher) -> None:
+    heard: set[str] = set()
+    at_work = replace(spec(2, {"records": 1, "linger_ms": 600_000}), hear=lambda job, _: heard.add(job))
+    batch = StreamBatch(launcher, at_work, lambda: None)
+    running = asyncio.create_task(batch.run())
+    await until(lambda: heard == {"j0", "j1"})
+
+    with structlog.testing.capture_logs() as lines:
+        assert batch.cancel("j1", 1)
+        await until(lambda: "job_dropped" in {line["event"] for line in lines})
+
+    assert batch.cancel("j0", 1)
+    await running
+    assert [line["job_id"] for line in lines if line["event"] == "job_dropped"] == ["j1"]
 
 
 async def test_cancel_of_another_attempt_changes_nothing(launcher: Launcher) -> None:
