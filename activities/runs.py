@@ -17,7 +17,6 @@ from runlane.db.acts import Act
 from runlane.db.pool import Connection, Pool
 from runlane.jobs import RunVerb
 from runlane.runs import Step, start_to_close
-from runlane.tools import TOOLS
 
 
 @dataclass
@@ -252,8 +251,7 @@ class RunActivities:
         )
 
     def _batch_view(self, taken: dispatch.Dispatch, workspace_id: UUID) -> BatchView:
-        tool = TOOLS[taken.tool_id]
-        life = start_to_close(taken.size, wall_s=tool.wall_s, parallelism=tool.parallelism)
+        life = start_to_close(taken.size, wall_s=taken.wall_s, parallelism=taken.parallelism)
         return BatchView(
             dispatch_id=str(taken.dispatch_id),
             step_id=taken.step_id,

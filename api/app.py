@@ -13,6 +13,7 @@ from api.resources import open_resources
 from api.routes import (
     blackouts,
     config_profiles,
+    connectors,
     definitions,
     exclusions,
     health,
@@ -67,6 +68,7 @@ def _v1() -> APIRouter:
         runs,
         definitions,
         config_profiles,
+        connectors,
         schedules,
         steps,
         jobs,

@@ -7,28 +7,31 @@ All faults are reported at once, each with its path, so that a person edits once
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Final, cast
 
 import orjson
-import yaml
 
+from runlane.connectors import Connector
+from runlane.documents import Unreadable, load_document
 from runlane.errors import Invalid
 from runlane.events.scrub import is_credential_name
-from runlane.runs import BatchLimits
-from runlane.secret_refs import is_reference
 from runlane.tools import TOOLS
-from runlane.tools.adapters import config_faults, takes_option
+from runlane.tools.adapters import config_faults
+from runlane.tools.adapters.options import faults as schema_faults
 
 MAX_SOURCE_BYTES: Final = 64 * 1024
 MAX_OPTIONS_BYTES: Final = 256 * 1024
 """JSON of the options of all steps of a run: they are frozen on its rows and travel with each claim."""
 
 MAX_STEPS: Final = 100
+MAX_SECRET_NAME: Final = 100
 CREDENTIAL_FAULT: Final = (
     "a credential is not written into options; refer to a secret: {secret_ref: its name}"
 )
 """The fault of an option that holds one: options are frozen on rows, shown to readers and sent to hosts."""
 
+_REFERENCE: Final = "secret_ref"
 _MAX_PATH: Final = 300
 """Characters of the place of a fault: options may be nested thousands deep."""
 
@@ -44,6 +47,7 @@ REQUEST: Final = "request"
 TRIGGERS: Final = (REQUEST, "target.created")
 """What may be said to start runs of a definition: whoever asks, and events."""
 
+_NO_CONNECTORS: Final[Mapping[str, Connector]] = MappingProxyType({})
 _TOP_KEYS: Final = frozenset({"name", "on", "jobs"})
 _STEP_KEYS: Final = frozenset({"name", "run", "needs", "config", "config_profile", "tolerance"})
 
@@ -59,6 +63,21 @@ class StepDefinition:
     config: Mapping[str, object] = field(default_factory=dict)
     config_profile: str | None = None
     tolerance: str | None = None
+    connector: Connector | None = None
+    """The tool's, if it is one that comes as an image."""
+
+    @property
+    def tool_name(self) -> str:
+        """The tool as the step names it."""
+        return self.tool_id if self.connector is None else self.connector.manifest.slug
+
+    def config_faults(self) -> dict[str, str]:
+        """What is wrong with its options, by option."""
+        return _unfit(self.tool_id, self.connector, self.config)
+
+    def takes_option(self, name: str) -> bool:
+        """Whether an option that was given for every step is one of its tool's."""
+        return not _unfit(self.tool_id, self.connector, {name: None})
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +112,7 @@ class Definition:
         faults = {
             f"config.{step.step_id}.{name[:64]}": fault
             for step in steps
-            for name, fault in config_faults(step.tool_id, step.config).items()
+            for name, fault in step.config_faults().items()
         }
         if faults:
             raise Invalid("the config does not fit the tools", code="definition.invalid", fields=faults)
@@ -134,31 +153,43 @@ class Definition:
 
 
 def _laid_over(step: StepDefinition, config: Mapping[str, Mapping[str, object]]) -> dict[str, object]:
-    shared = {name: value for name, value in config.get("*", {}).items() if takes_option(step.tool_id, name)}
+    shared = {name: value for name, value in config.get("*", {}).items() if step.takes_option(name)}
     return {**step.config, **shared, **config.get(step.step_id, {})}
 
 
-def limits_of(tool_id: str) -> BatchLimits:
-    """Batch limits of a known tool."""
-    tool = TOOLS[tool_id]
-    return BatchLimits(tool.max_batch, tool.large_max_batch)
+def _unfit(tool_id: str, connector: Connector | None, config: Mapping[str, object]) -> dict[str, str]:
+    if connector is None:
+        return config_faults(tool_id, config)
+    return schema_faults(connector.manifest.schema(), config)
 
 
-def option_faults(tool_id: str, options: Mapping[str, object]) -> dict[str, str]:
+def option_faults(
+    tool_id: str, options: Mapping[str, object], connector: Connector | None = None
+) -> dict[str, str]:
     """What is wrong with options of a tool, by their path; as in a step of a definition."""
     inline = dict.fromkeys(_inline_secrets(options, "options"), CREDENTIAL_FAULT)
-    unfit = config_faults(tool_id, options)
+    unfit = _unfit(tool_id, connector, options)
     return {f"options.{name[:64]}": fault for name, fault in unfit.items()} | inline
 
 
-def parse_definition(source: bytes | str | Mapping[str, object]) -> Definition:
-    """Reads and validates a definition.
+def foreign_tools(document: Mapping[str, object]) -> frozenset[str]:
+    """Names in a document that has not been read yet which may be those of connectors."""
+    jobs = document.get("jobs")
+    steps = list(jobs.values())[:MAX_STEPS] if isinstance(jobs, Mapping) else []
+    tools = {step.get("run") for step in steps if isinstance(step, Mapping)}
+    return frozenset(tool for tool in tools if isinstance(tool, str) and tool not in TOOLS)
+
+
+def parse_definition(
+    source: bytes | str | Mapping[str, object], connectors: Mapping[str, Connector] = _NO_CONNECTORS
+) -> Definition:
+    """Reads and validates a definition; `connectors` are those that a step may name, by their slugs.
 
     Raises:
         Invalid: code `definition.invalid`, with one entry in `fields` per fault; `definition.inline_secret`
             if all of them are credentials in options.
     """
-    document = source if isinstance(source, Mapping) else _load(source)
+    document = load_definition(source)
     faults: dict[str, str] = {}
     name = document.get("name")
     if not isinstance(name, str) or not 1 <= len(name) <= 100:
@@ -174,7 +205,7 @@ def parse_definition(source: bytes | str | Mapping[str, object]) -> Definition:
     if not isinstance(jobs, Mapping) or not 1 <= len(jobs) <= MAX_STEPS:
         faults["jobs"] = f"1 to {MAX_STEPS} steps are required"
         jobs = {}
-    steps = tuple(_parse_step(str(step_id), raw, faults) for step_id, raw in jobs.items())
+    steps = tuple(_parse_step(str(step_id), raw, connectors, faults) for step_id, raw in jobs.items())
     faults.update(_graph_faults(steps))
     if faults and all(fault is CREDENTIAL_FAULT for fault in faults.values()):
         raise _inline_secret(faults)
@@ -185,7 +216,9 @@ def parse_definition(source: bytes | str | Mapping[str, object]) -> Definition:
     )  # checked above
 
 
-def _parse_step(step_id: str, raw: object, faults: dict[str, str]) -> StepDefinition:
+def _parse_step(
+    step_id: str, raw: object, connectors: Mapping[str, Connector], faults: dict[str, str]
+) -> StepDefinition:
     path = f"jobs.{step_id[:64]}"
     if not _STEP_ID.match(step_id):
         faults[path] = "an id is 1 to 64 of a-z, 0-9, - and _"
@@ -194,7 +227,9 @@ def _parse_step(step_id: str, raw: object, faults: dict[str, str]) -> StepDefini
         raw = {}
     for key in raw.keys() - _STEP_KEYS:
         faults[f"{path}.{str(key)[:64]}"] = "unknown key"
-    for key, fault in _step_faults(raw):
+    name = str(raw.get("run") or "")
+    connector = None if name in TOOLS else connectors.get(name)
+    for key, fault in _step_faults(raw, connector):
         faults[f"{path}.{key}"] = fault
     needs = raw.get("needs")
     config = raw.get("config")
@@ -203,19 +238,20 @@ def _parse_step(step_id: str, raw: object, faults: dict[str, str]) -> StepDefini
     return StepDefinition(
         step_id=step_id,
         name=str(raw.get("name") or step_id)[:200],
-        tool_id=str(raw.get("run") or ""),
+        tool_id=name if connector is None else connector.tool_id,
         needs=tuple(str(need) for need in needs) if isinstance(needs, Sequence) else (),
         config=dict(config) if isinstance(config, Mapping) else {},
         config_profile=str(profile) if profile else None,
         tolerance=None if tolerance is None else str(tolerance),
+        connector=connector,
     )
 
 
-def _step_faults(raw: Mapping[object, object]) -> Iterator[tuple[str, str]]:
+def _step_faults(raw: Mapping[object, object], connector: Connector | None) -> Iterator[tuple[str, str]]:
     tool = raw.get("run")
     if not isinstance(tool, str):
         yield "run", "the name of a tool is required"
-    elif tool not in TOOLS:
+    elif tool not in TOOLS and connector is None:
         yield "run", f"unknown tool {tool[:64]!r}"
     needs = raw.get("needs", [])
     if not isinstance(needs, list) or not all(isinstance(need, str) for need in needs):
@@ -225,7 +261,7 @@ def _step_faults(raw: Mapping[object, object]) -> Iterator[tuple[str, str]]:
         yield "config", "an object is required"
     elif isinstance(tool, str):
         options = {str(name): value for name, value in config.items()}
-        for name, fault in config_faults(tool, options).items():
+        for name, fault in _unfit(tool, connector, options).items():
             yield f"config.{name[:64]}", fault
     for path in _inline_secrets(config, "config"):
         yield path, CREDENTIAL_FAULT
@@ -243,7 +279,7 @@ def _inline_secrets(value: object, path: str) -> Iterator[str]:
     left = [(path, value)]
     while left:
         path, value = left.pop()
-        if isinstance(value, Mapping) and not is_reference(value):
+        if isinstance(value, Mapping) and not _is_reference(value):
             inside = [(str(key), f"{path}.{str(key)[:64]}"[:_MAX_PATH], item) for key, item in value.items()]
             yield from (inner for key, inner, item in inside if _is_secret(key, item))
             left += [(inner, item) for key, inner, item in inside if not _is_secret(key, item)]
@@ -256,11 +292,18 @@ def _inline_secrets(value: object, path: str) -> Iterator[str]:
 
 
 def _is_secret(key: str, item: object) -> bool:
-    return _is_credential_name(key) and not (item is None or isinstance(item, bool) or is_reference(item))
+    return _is_credential_name(key) and not (item is None or isinstance(item, bool) or _is_reference(item))
 
 
 def _is_credential_name(name: str) -> bool:
     return is_credential_name(name) or "cookie" in name.lower()
+
+
+def _is_reference(value: object) -> bool:
+    if not isinstance(value, Mapping) or value.keys() != {_REFERENCE}:
+        return False
+    name = value[_REFERENCE]
+    return isinstance(name, str) and 1 <= len(name) <= MAX_SECRET_NAME
 
 
 def _inline_secret(fields: dict[str, str]) -> Invalid:
@@ -301,7 +344,7 @@ def _graph_faults(steps: Sequence[StepDefinition]) -> dict[str, str]:
 
 
 def _step_json(step: StepDefinition) -> dict[str, object]:
-    raw: dict[str, object] = {"name": step.name, "run": step.tool_id}
+    raw: dict[str, object] = {"name": step.name, "run": step.tool_name}
     if step.needs:
         raw["needs"] = list(step.needs)
     if step.config:
@@ -313,48 +356,18 @@ def _step_json(step: StepDefinition) -> dict[str, object]:
     return raw
 
 
-class _StrictLoader(yaml.CSafeLoader):
-    """YAML without surprises: `on` is a text, a key appears once."""
+def load_definition(source: bytes | str | Mapping[str, object]) -> Mapping[str, object]:
+    """The document of a definition, not validated yet.
 
-
-def _mapping(loader: _StrictLoader, node: yaml.MappingNode) -> dict[object, object]:
-    pairs = [
-        (loader.construct_object(key), loader.construct_object(value, deep=True)) for key, value in node.value
-    ]
-    result = dict(pairs)
-    if len(result) != len(pairs):
-        raise yaml.constructor.ConstructorError(None, None, "a key appears twice", node.start_mark)
-    return result
-
-
-_StrictLoader.yaml_implicit_resolvers = {
-    first: [(tag, pattern) for tag, pattern in rules if tag != "tag:yaml.org,2002:bool"]
-    for first, rules in yaml.CSafeLoader.yaml_implicit_resolvers.items()
-}
-_StrictLoader.add_implicit_resolver("tag:yaml.org,2002:bool", re.compile(r"(?:true|false)\Z"), list("tf"))
-_StrictLoader.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _mapping)
-
-
-def _load(source: bytes | str) -> Mapping[str, object]:
-    if len(source) > MAX_SOURCE_BYTES:
-        raise _malformed(f"a definition is at most {MAX_SOURCE_BYTES} bytes")
+    Raises:
+        Invalid: `definition.invalid`: it is too large, or neither YAML nor JSON.
+    """
+    if isinstance(source, Mapping):
+        return source
     try:
-        text = source.decode() if isinstance(source, bytes) else source
-        if text.lstrip().startswith("{"):
-            document = orjson.loads(text)
-        else:
-            if any(isinstance(event, yaml.AliasEvent) for event in yaml.parse(text, Loader=yaml.CSafeLoader)):
-                raise _malformed("aliases are not allowed")
-            document = yaml.load(text, Loader=_StrictLoader)  # noqa: S506  # a CSafeLoader
-    except (yaml.YAMLError, orjson.JSONDecodeError, UnicodeDecodeError, ValueError) as error:
-        raise _malformed(f"it cannot be read: {str(error)[:300]}") from error
-    if not isinstance(document, dict):
-        raise _malformed("an object is required")
-    return document
-
-
-def _malformed(reason: str) -> Invalid:
-    return Invalid(f"the definition is not valid: {reason}", code="definition.invalid")
+        return load_document(source, "a definition", MAX_SOURCE_BYTES)
+    except Unreadable as error:
+        raise Invalid(f"the definition is not valid: {error}", code="definition.invalid") from error
 
 
 BUILTIN: Final[Mapping[str, Definition]] = {

@@ -232,6 +232,16 @@ def api_key_subject(key_id: UUID) -> str:
     """CloudEvents subject of an API key."""
     return f"api_key/{key_id}"
 
+def connector_subject(connector_id: UUID) -> str:
+    """CloudEvents subject of a connector."""
+    return f"connector/{connector_id}"
+
+
+def group_subject(group_id: UUID) -> str:
+    """CloudEvents subject of a group of targets."""
+    return f"group/{group_id}"
+
+
 
 def picture_key(workspace_id: UUID, run_id: UUID, job_id: UUID, attempt: int) -> str:
     """Key of the picture that one attempt has taken."""

@@ -178,6 +178,11 @@ def no_worker(toolset: str, network: str | None = None, *, is_own_only: bool = F
     return f"no live worker{whose} for the tool set {toolset}{where}"
 
 
+def tool_off(tool_id: str) -> str:
+    """The words for a tool of which nothing new is begun."""
+    return f"the tool {tool_id} is switched off"
+
+
 _PAUSES: Final = {
     PauseScope.PLATFORM: (Reason.MAINTENANCE, "the platform"),
     PauseScope.WORKSPACE: (Reason.WORKSPACE_PAUSED, "the workspace"),
@@ -253,7 +258,7 @@ def _worker(fleet: Fleet) -> Check:
             (fleet.offline, "offline"),
             (fleet.elsewhere, "not in its network"),
             (fleet.forbidden_shared, "shared, which the workspace does not allow"),
-            (fleet.barred_shared, "shared, which reach public addresses only"),
+            (fleet.barred_shared, "shared, which may not take it"),
         )
         if count
     ]

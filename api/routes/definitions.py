@@ -13,7 +13,6 @@ from api.problems import problems
 from api.schemas import Answer, JsonObject, PageOf, Request
 from runlane.db import definitions
 from runlane.db.engine import driver
-from runlane.definitions import parse_definition
 from runlane.errors import Conflict, NotFound
 
 router = APIRouter(prefix="/definitions", tags=["definitions"])
@@ -51,10 +50,9 @@ class DefinitionVersion(Answer):
 @router.put("", dependencies=[Depends(no_query)], responses=problems(Conflict))
 async def save(access: WriteRuns, body: NewDefinition) -> SavedDefinition:
     """Saves a definition under its name, as a new version if there is one of that name."""
-    definition = parse_definition(body.definition)
-    row = await definitions.save_definition(
-        driver(access.conn), access.workspace_id, definition, access.act(None)
-    )
+    conn, workspace_id = driver(access.conn), access.workspace_id
+    definition = await definitions.read_definition(conn, workspace_id, body.definition)
+    row = await definitions.save_definition(conn, workspace_id, definition, access.act(None))
     return SavedDefinition.model_validate(row)
 
 

@@ -179,6 +179,7 @@ async def upload(request: Request) -> Response:
     body = await _read(request, UploadBody)
     async with resources.system_pool.acquire() as conn:
         dispatch = await workers.find_dispatch(conn, body.dispatch_id)
+            "connector": answer.connector,
     if dispatch is None:
         raise NotFound("no such dispatch", code="dispatch.not_found")
     _require_class(worker, dispatch)

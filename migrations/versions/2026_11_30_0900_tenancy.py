@@ -85,7 +85,7 @@ CREATE TABLE workers (
   toolsets text[] NOT NULL DEFAULT '{}',
   slots jsonb NOT NULL DEFAULT '{}',
   tools jsonb NOT NULL DEFAULT '{}',
-  container_mode boolean NOT NULL DEFAULT false,
+  container_mode boolean NOT NULL GENERATED ALWAYS AS ('container' = ANY (toolsets)) STORED,
   version text,
   protocol integer,
   beat_at timestamptz,

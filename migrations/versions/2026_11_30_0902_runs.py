@@ -11,16 +11,21 @@ down_revision = "0002_inventory"
 
 SQL = """
 CREATE TABLE tools (
-  id text PRIMARY KEY CHECK (id ~ '^[a-z0-9_-]{1,64}$'),
+  id text PRIMARY KEY CHECK (id ~ '^[a-z0-9_-]{1,80}$'),
   workspace_id uuid REFERENCES workspaces ON DELETE CASCADE,
   category text NOT NULL,
+  fans_out text NOT NULL CHECK (fans_out IN ('targets', 'assets', 'services', 'web_services')),
   toolset text NOT NULL,
   shape text NOT NULL CHECK (shape IN ('stream', 'each', 'many')),
   version text NOT NULL,
-  max_batch integer NOT NULL CHECK (max_batch BETWEEN 1 AND 100),
+  wall_s double precision NOT NULL CHECK (wall_s > 0),
+  parallelism integer NOT NULL CHECK (parallelism > 0),
+  max_batch integer NOT NULL CHECK (max_batch > 0),
+  large_max_batch integer NOT NULL CHECK (large_max_batch BETWEEN max_batch AND 100),
   enabled boolean NOT NULL DEFAULT true
 );
-COMMENT ON COLUMN tools.workspace_id IS 'NULL for built-in tools';
+COMMENT ON COLUMN tools.workspace_id IS 'NULL for tools that every workspace has';
+COMMENT ON COLUMN tools.wall_s IS 'limit of one job';
 
 CREATE TABLE tool_profiles (
   id uuid PRIMARY KEY DEFAULT uuidv7(),
@@ -36,13 +41,18 @@ CREATE TABLE tool_profiles (
 CREATE TABLE connectors (
   id uuid PRIMARY KEY DEFAULT uuidv7(),
   workspace_id uuid REFERENCES workspaces ON DELETE CASCADE,
-  tool_id text NOT NULL REFERENCES tools,
+  slug text NOT NULL,
+  tool_id text NOT NULL UNIQUE REFERENCES tools ON DELETE CASCADE,
   image text NOT NULL,
   digest text NOT NULL,
   manifest jsonb NOT NULL,
+  created_by text,
   created_at timestamptz NOT NULL DEFAULT clock_timestamp(),
-  UNIQUE (workspace_id, id)
+  changed_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+  UNIQUE (workspace_id, id),
+  UNIQUE NULLS NOT DISTINCT (workspace_id, slug)
 );
+COMMENT ON COLUMN connectors.slug IS 'what steps name it by; the tool of a workspace''s own one has another id';
 
 CREATE TABLE workflow_definitions (
   id uuid PRIMARY KEY DEFAULT uuidv7(),

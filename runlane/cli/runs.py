@@ -221,13 +221,13 @@ def read_definition(text: str) -> object:
     """
     if not text.startswith("@"):
         return text
-    from runlane.definitions import parse_definition
+    from runlane.definitions import load_definition
 
     try:
         source = Path(text[1:]).read_bytes()
     except OSError as error:
         raise CommandError(f"{text[1:]}: {error.strerror}", ExitCode.USAGE) from error
-    return parse_definition(source).as_json()
+    return load_definition(source)
 
 
 def _target(client: "ApiClient", text: str) -> str:

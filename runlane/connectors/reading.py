@@ -4,13 +4,12 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
-import yaml
-
 from runlane.connectors.arguments import Known, read_arguments
 from runlane.connectors.faults import Part
 from runlane.connectors.limits import read_limits
 from runlane.connectors.manifest import Input, Manifest, Network, Output
 from runlane.connectors.options import read_options
+from runlane.documents import Unreadable, load_document
 from runlane.errors import Invalid
 from runlane.tools import TOOLS, Category, FansOut
 
@@ -59,21 +58,16 @@ def read_manifest(raw: object) -> Manifest:
     return manifest
 
 
-def load_manifest(source: bytes | str) -> object:
+def load_manifest(source: bytes | str) -> Mapping[str, object]:
     """The document of a manifest file, YAML or JSON, not yet read by `read_manifest`.
 
     Raises:
         Invalid: code `connector.invalid`: it is too large or no document.
     """
-    if len(source) > MAX_SOURCE_BYTES:
-        raise _invalid({"manifest": f"at most {MAX_SOURCE_BYTES} bytes are possible"})
     try:
-        if any(isinstance(event, yaml.AliasEvent) for event in yaml.parse(source, Loader=yaml.CSafeLoader)):
-            raise _invalid({"manifest": "aliases are not allowed"})
-        document: object = yaml.load(source, Loader=yaml.CSafeLoader)  # a safe loader
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise _invalid({"manifest": f"it cannot be read: {str(error)[:300]}"}) from error
-    return document
+        return load_document(source, "a manifest", MAX_SOURCE_BYTES)
+    except Unreadable as error:
+        raise _invalid({"manifest": str(error)}) from error
 
 
 def _read(part: Part) -> Manifest:

@@ -19,7 +19,7 @@ from runlane.db.pool import Connection, Record
 from runlane.events import EVENT_CATALOG, Envelope, envelope
 from runlane.events.payloads import JobCreated
 from runlane.jobs import STEPS, StepStatus, StepVerb
-from runlane.tools import TOOLS, FansOut
+from runlane.tools import FansOut
 from runlane.tools.addresses import is_inside_only
 from runlane.tools.targets import TargetKind
 
@@ -45,11 +45,13 @@ WHERE run_id = $1 AND step_id = $2 AND {step_may(StepVerb.OPEN)}
 
 _STEP = f"""
 SELECT s.workspace_id, s.run_id, s.step_id, s.tool_id, s.scope_as_of, s.admit_cursor, s.admitted_at, s.status,
+       t.fans_out, t.toolset, t.category, t.workspace_id IS NOT NULL AS is_own_tool,
        coalesce(s.priority, h.priority) AS priority, w.allowed_networks::text[] AS allowed_networks,
        {scope.any_in("s.workspace_id")} AS has_exclusions
 FROM run_steps s
 JOIN job_histories h ON h.id = s.run_id
 JOIN workspaces w ON w.id = s.workspace_id
+JOIN tools t ON t.id = s.tool_id
 WHERE s.run_id = $1 AND s.step_id = $2 AND h.closed_at IS NULL
 FOR SHARE OF h FOR UPDATE OF s
 """
@@ -131,9 +133,8 @@ async def admit_chunk(conn: Connection, run_id: UUID, step_id: str) -> Admitted:
     step = await conn.fetchrow(_STEP, run_id, step_id)
     if step is None or step["status"] != StepStatus.RUNNING or step["admitted_at"] is not None:
         return Admitted(0, is_done=True)
-    tool = TOOLS[step["tool_id"]]
     subjects = await conn.fetch(
-        _SUBJECTS[tool.fans_out], run_id, step["scope_as_of"], step["admit_cursor"], CHUNK
+        _SUBJECTS[step["fans_out"]], run_id, step["scope_as_of"], step["admit_cursor"], CHUNK
     )
     created = await _insert(conn, step, subjects) if subjects else []
     await outbox.insert(conn, [_created(step, row) for row in created])
@@ -156,7 +157,6 @@ def _is_own_only(spec: Mapping[str, str | None], allowed: tuple[str, ...]) -> bo
 
 
 async def _insert(conn: Connection, step: Record, subjects: list[Record]) -> list[Record]:
-    tool = TOOLS[step["tool_id"]]
     columns = ("target_id", "asset_id", "service_id", "network_id", "subject_id", "spec")
     allowed = tuple(step["allowed_networks"])
     return await conn.fetch(
@@ -164,26 +164,25 @@ async def _insert(conn: Connection, step: Record, subjects: list[Record]) -> lis
         step["workspace_id"],
         step["run_id"],
         step["step_id"],
-        tool.name,
-        tool.toolset,
-        tool.category,
+        step["tool_id"],
+        step["toolset"],
+        step["category"],
         step["priority"],
         *([subject[column] for subject in subjects] for column in columns),
-        [_is_own_only(subject["spec"], allowed) for subject in subjects],
+        [step["is_own_tool"] or _is_own_only(subject["spec"], allowed) for subject in subjects],
     )
 
 
 def _created(step: Record, row: Record) -> Envelope:
-    tool = TOOLS[step["tool_id"]]
     return envelope(
         EVENT_CATALOG.job.created,
         JobCreated(
             job_id=row["id"],
             run_id=step["run_id"],
             step_id=step["step_id"],
-            tool_id=tool.name,
+            tool_id=step["tool_id"],
             attempt=0,
-            category=tool.category,
+            category=step["category"],
             target_id=row["target_id"],
             asset_id=row["asset_id"],
         ),

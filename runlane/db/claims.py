@@ -11,7 +11,7 @@ from datetime import timedelta
 from uuid import UUID
 
 from runlane import names
-from runlane.db import blackouts, limits, outbox, scope, sharing
+from runlane.db import blackouts, connectors, limits, outbox, scope, sharing
 from runlane.db.guards import IN_PROGRESS, PENDING, job_may
 from runlane.db.limits import Room
 from runlane.db.pauses import is_paused
@@ -19,7 +19,7 @@ from runlane.db.pool import Connection, Record
 from runlane.events import EVENT_CATALOG, Envelope, envelope
 from runlane.events.payloads import JobStarted
 from runlane.jobs import CLAIM_CAP, JOBS, UNCLAIMED_DELAY, JobVerb
-from runlane.tools import TOOLS
+from runlane.tools import Toolset
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +52,8 @@ class ClaimAnswer:
     run_id: UUID | None = None
     options: Mapping[str, object] = field(default_factory=dict)
     """Options of the tool for every job of the batch, and the platform's (`allow`, `deny`, `timeout_s`)."""
+    connector: Mapping[str, object] | None = None
+    """Manifest of a tool that is one; the host reads it again."""
     jobs: Sequence[ClaimedJob] = ()
 
 
@@ -65,7 +67,8 @@ _RUNNABLE_SHAPE = "j.target_id IS NOT NULL AND j.spec IS NOT NULL"
 
 # Calls with one key follow each other: the second one sees what the first one was given.
 _BEGIN = f"""
-SELECT pg_advisory_xact_lock(hashtextextended($2, 0)), d.workspace_id, d.task_queue, t.toolset,
+SELECT pg_advisory_xact_lock(hashtextextended($2, 0)), d.workspace_id, d.task_queue, t.toolset, s.tool_id,
+       t.wall_s,
        EXISTS (SELECT FROM limits l WHERE {limits.covers("d.workspace_id", "t.toolset")}) AS is_limited,
        {scope.any_in("d.workspace_id")} AS has_exclusions,
        EXISTS (SELECT FROM blackout_windows b WHERE b.workspace_id = d.workspace_id) AS has_windows
@@ -179,7 +182,10 @@ async def claim(conn: Connection, request: ClaimRequest) -> ClaimAnswer:
         await conn.execute(_GIVE_UP_REST, request.dispatch_id, timedelta(0))
     targets = [row["target_id"] for row in rows] if begun["has_exclusions"] else []
     denied = await scope.denied(conn, begun["workspace_id"], targets) if targets else {}
-    return _answer(request, rows, context, denied)
+    answer = _answer(request, rows, begun, context, denied)
+    if begun["toolset"] != Toolset.CONTAINER:
+        return answer
+    return replace(answer, connector=await connectors.manifest_of(conn, begun["tool_id"]))
 
 
 async def _room(conn: Connection, request: ClaimRequest, begun: Record) -> Room:
@@ -194,7 +200,11 @@ async def _room(conn: Connection, request: ClaimRequest, begun: Record) -> Room:
 
 
 def _answer(
-    request: ClaimRequest, rows: Sequence[Record], context: Record, denied: Mapping[UUID | None, list[str]]
+    request: ClaimRequest,
+    rows: Sequence[Record],
+    begun: Record,
+    context: Record,
+    denied: Mapping[UUID | None, list[str]],
 ) -> ClaimAnswer:
     first = rows[0]
     networks = [*context["allowed_networks"], *context["cidrs"]]
@@ -202,7 +212,7 @@ def _answer(
         **context["config"],
         "allow": [str(network) for network in networks],
         "deny": denied.get(None, []),
-        "timeout_s": TOOLS[first["tool_id"]].wall_s,
+        "timeout_s": begun["wall_s"],
     }
     return ClaimAnswer(
         dispatch_id=request.dispatch_id,

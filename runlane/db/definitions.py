@@ -9,13 +9,13 @@ from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from runlane import names
-from runlane.db import outbox
+from runlane.db import connectors, outbox
 from runlane.db.acts import Act, Action, Deed, acted
 from runlane.db.config_profiles import with_profiles
 from runlane.db.paging import Orders, Page, PageRequest, fetch_page
 from runlane.db.pool import Connection
 from runlane.db.tables import definition_versions, workflow_definitions
-from runlane.definitions import BUILTIN, Definition, parse_definition
+from runlane.definitions import BUILTIN, Definition, foreign_tools, load_definition, parse_definition
 from runlane.errors import Conflict, Invalid, NotFound
 
 MAX_DEFINITIONS: Final = 100
@@ -75,6 +75,18 @@ RETURNING *
 """
 
 
+async def read_definition(
+    conn: Connection, workspace_id: UUID, source: bytes | str | Mapping[str, object]
+) -> Definition:
+    """Reads a definition whose steps may name connectors of the workspace; a statement only if some do.
+
+    Raises:
+        Invalid: `definition.invalid`, `definition.inline_secret`.
+    """
+    document = load_definition(source)
+    return parse_definition(document, await connectors.named(conn, workspace_id, foreign_tools(document)))
+
+
 async def find_definition(conn: Connection, workspace_id: UUID, source: str | Mapping[str, object]) -> Found:
     """Finds a definition by name, built in or the newest version of a saved one, or reads one that was sent.
 
@@ -82,14 +94,15 @@ async def find_definition(conn: Connection, workspace_id: UUID, source: str | Ma
         Invalid: `definition.unknown`, `definition.invalid`.
     """
     if not isinstance(source, str):
-        return Found(parse_definition(source))
+        return Found(await read_definition(conn, workspace_id, source))
     if source in BUILTIN:
         return Found(BUILTIN[source])
     row = await conn.fetchrow(_BY_NAME, workspace_id, source)
     if row is None:
         detail = f"no definition of that name is saved or built in ({', '.join(sorted(BUILTIN))})"
         raise Invalid(detail, code="definition.unknown", fields={"definition": detail})
-    return Found(parse_definition(row["body"]), row["id"], row["version"])
+    definition = await read_definition(conn, workspace_id, row["body"])
+    return Found(definition, row["id"], row["version"])
 
 
 async def save_definition(

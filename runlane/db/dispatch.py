@@ -14,12 +14,13 @@ from runlane import names
 from runlane.db import limits
 from runlane.db.blackouts import hold_step
 from runlane.db.pauses import is_paused
-from runlane.db.pool import Connection
+from runlane.db.pool import Connection, Record
 from runlane.db.taking import SUSPECT, Group, StepCall, StepTaker, StepWork, has_live_jobs
+from runlane.waiting import tool_off
 
 PAUSED_LOOK_S: Final = 21_600.0
 """A paused step is looked at again after six hours, should every nudge of the resume be lost: each look is
-half a dozen events in the history of a workflow that may be paused for weeks."""
+half a dozen events in the history of a workflow that may be paused for weeks. So is one whose tool is off."""
 
 PAUSED: Final = "paused"
 """What a run waits for whose dispatch a person has stopped."""
@@ -51,6 +52,10 @@ class Dispatch:
     task_queue: str
     priority: int
     size: int
+    wall_s: float
+    """Limit of one job."""
+    parallelism: int
+    """Jobs of the batch that are worked on at once."""
 
     @property
     def is_shared(self) -> bool:
@@ -70,15 +75,17 @@ class Batches:
 
 
 _REPEATED = """
-SELECT d.id, d.step_id, s.tool_id, d.task_queue, d.priority, d.size
+SELECT d.id, d.step_id, s.tool_id, d.task_queue, d.priority, d.size, t.wall_s, t.parallelism
 FROM dispatches d
 JOIN run_steps s ON s.run_id = d.run_id AND s.step_id = d.step_id
+JOIN tools t ON t.id = s.tool_id
 WHERE d.workflow_run_id = $1 AND d.call_number = $2
 ORDER BY d.id
 """
 
 _STEP = f"""
-SELECT s.tool_id, s.jobs_total, t.toolset, w.allow_shared, h.blocked_reason, h.priority,
+SELECT s.tool_id, s.jobs_total, t.toolset, t.enabled, t.wall_s, t.parallelism, t.max_batch, t.large_max_batch,
+       w.allow_shared, h.blocked_reason, h.priority,
        ARRAY(SELECT DISTINCT d.task_queue FROM dispatches d
              WHERE d.run_id = s.run_id AND d.step_id = s.step_id AND d.workflow_id = $4
                AND d.closed_at IS NULL) AS queues,
@@ -146,8 +153,9 @@ async def next_batches(conn: Connection, call: NextBatches) -> Batches:
         if step["is_superseded"]:
             return Batches(is_closed=False, is_superseded=True)
         known = step["blocked_reason"]
-        if step["is_paused"]:
-            work, why = await _look_at_paused(conn, call, step_id)
+        if step["is_paused"] or not step["enabled"]:
+            held_by = PAUSED if step["is_paused"] else tool_off(step["tool_id"])
+            work, why = await _look_at_held(conn, call, step_id, held_by)
         else:
             held = (
                 await hold_step(conn, call.workspace_id, call.run_id, step_id) if step["has_windows"] else ()
@@ -155,7 +163,7 @@ async def next_batches(conn: Connection, call: NextBatches) -> Batches:
             taker = StepTaker(conn, _step_call(call, step_id), step)
             wanted = 0 if repeated else room
             taken = await taker.take(wanted)
-            dispatches += await _write(conn, call, step_id, step["tool_id"], taken.groups)
+            dispatches += await _write(conn, call, step_id, step, taken.groups)
             work = await taker.rest(taken, wanted)
             why = [
                 *held,
@@ -174,20 +182,31 @@ def _step_call(call: NextBatches, step_id: str) -> StepCall:
     return StepCall(call.run_id, call.workspace_id, step_id, call.workflow_id, call.least_batch)
 
 
-async def _look_at_paused(conn: Connection, call: NextBatches, step_id: str) -> tuple[StepWork, list[str]]:
+async def _look_at_held(
+    conn: Connection, call: NextBatches, step_id: str, held_by: str
+) -> tuple[StepWork, list[str]]:
     if not await has_live_jobs(conn, call.run_id, step_id):
         return StepWork(step_id, is_live=False), []
-    return StepWork(step_id, is_live=True, next_due_s=PAUSED_LOOK_S), [PAUSED]
+    return StepWork(step_id, is_live=True, next_due_s=PAUSED_LOOK_S), [held_by]
 
 
 async def _write(
-    conn: Connection, call: NextBatches, step_id: str, tool_id: str, groups: Sequence[Group]
+    conn: Connection, call: NextBatches, step_id: str, step: Record, groups: Sequence[Group]
 ) -> list[Dispatch]:
     if not groups:
         return []
     ids = [row[0] for row in await conn.fetch(_IDS, len(groups))]
     dispatches = [
-        Dispatch(i, step_id, tool_id, group.task_queue, group.rows[0]["priority"], len(group.rows))
+        Dispatch(
+            dispatch_id=i,
+            step_id=step_id,
+            tool_id=step["tool_id"],
+            task_queue=group.task_queue,
+            priority=group.rows[0]["priority"],
+            size=len(group.rows),
+            wall_s=step["wall_s"],
+            parallelism=step["parallelism"],
+        )
         for i, group in zip(ids, groups, strict=True)
     ]
     await conn.execute(

@@ -13,11 +13,15 @@ from runlane.db.pool import Connection, Pool
 from runlane.tools import TOOLS
 
 _SEED_TOOLS = """
-INSERT INTO tools (id, category, toolset, shape, version, max_batch)
-SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::int[])
+INSERT INTO tools (id, category, fans_out, toolset, shape, version, wall_s, parallelism, max_batch,
+                   large_max_batch)
+SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::float8[],
+                     $8::int[], $9::int[], $10::int[])
 ON CONFLICT (id) DO UPDATE SET
-  category = excluded.category, toolset = excluded.toolset, shape = excluded.shape,
-  version = excluded.version, max_batch = excluded.max_batch
+  category = excluded.category, fans_out = excluded.fans_out, toolset = excluded.toolset,
+  shape = excluded.shape, version = excluded.version, wall_s = excluded.wall_s,
+  parallelism = excluded.parallelism, max_batch = excluded.max_batch,
+  large_max_batch = excluded.large_max_batch
 WHERE tools.workspace_id IS NULL
 """
 
@@ -60,9 +64,13 @@ async def seed_tools(pool: Pool) -> None:
     columns = (
         [t.name for t in tools],
         [t.category for t in tools],
+        [t.fans_out for t in tools],
         [t.toolset for t in tools],
         [t.shape for t in tools],
         [t.version for t in tools],
+        [t.wall_s for t in tools],
+        [t.parallelism for t in tools],
+        [t.max_batch for t in tools],
         [t.large_max_batch for t in tools],
     )
     await pool.execute(_SEED_TOOLS, *columns)

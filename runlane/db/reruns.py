@@ -15,9 +15,10 @@ from runlane import names
 from runlane.db import admit, job_events, nudges, outbox
 from runlane.db.acts import Act, Action, Deed, acted
 from runlane.db.commands import write_start
+from runlane.db.definitions import read_definition
 from runlane.db.pool import Connection, Record
 from runlane.db.starting import ADMITTED_AT_ONCE, IMMEDIATE_TRY_S, StartRun, write_run
-from runlane.definitions import Definition, parse_definition
+from runlane.definitions import Definition
 from runlane.errors import Conflict, NotFound
 from runlane.events import EVENT_CATALOG, Envelope, envelope
 from runlane.events.payloads import JobRetried
@@ -131,7 +132,7 @@ async def rerun_run(
     run = await conn.fetchrow(_RUN, workspace_id, run_id)
     if run is None:
         raise NotFound("no such run", code="run.not_found")
-    definition = parse_definition(run["definition"])
+    definition = await read_definition(conn, run["workspace_id"], run["definition"])
     if from_step is None:
         if run["closed_at"] is None:
             raise Conflict("the run has not ended; cancel it first", code="run.open")
@@ -182,7 +183,7 @@ async def _require_ended(conn: Connection, run_id: UUID, step_id: str) -> None:
 
 async def _rerun_apart(conn: Connection, run: Record, job: Record, act: Act, *, follow: bool) -> Rerun:
     """A new run with the job's step and only that job in it."""
-    definition = parse_definition(run["definition"])
+    definition = await read_definition(conn, run["workspace_id"], run["definition"])
     behind = definition.following(job["step_id"]) if follow else frozenset[str]()
     narrowed = definition.only({job["step_id"], *behind})
     # A share of failures that many jobs may have is none for one.

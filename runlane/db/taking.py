@@ -16,8 +16,7 @@ from runlane.db.limits import Asker, Room, leave_line, room_to_dispatch, wait_in
 from runlane.db.pool import Connection, Record
 from runlane.db.routes import NO_NETWORK, OWN_ONLY, PLACE, Owned, Routes, dead_classes, routes_of, take_back
 from runlane.db.sharing import SHARE_LOOK_S, Sharer, use_of
-from runlane.definitions import limits_of
-from runlane.runs import BATCHES_PER_SLOT, batch_size
+from runlane.runs import BATCHES_PER_SLOT, BatchLimits, batch_size
 from runlane.waiting import no_worker
 
 SUSPECT_LOOK_S: Final = 60.0
@@ -152,7 +151,7 @@ class StepTaker:
         self._conn = conn
         self._call = call
         self._step = step
-        self._most = limits_of(step["tool_id"]).most(step["jobs_total"])
+        self._most = BatchLimits(step["max_batch"], step["large_max_batch"]).most(step["jobs_total"])
         self._gate = _Gate(is_open_to_all=True, places=[])
         self._routes = Routes(call.workspace_id, step["toolset"], {})
 

@@ -11,9 +11,9 @@ from uuid import UUID
 
 from runlane import names
 from runlane.db.commands import CommandKind
+from runlane.db.definitions import read_definition
 from runlane.db.pool import Connection
 from runlane.db.starting import StartRun, start_run
-from runlane.definitions import parse_definition
 
 GATHER_S: Final = 30
 """From the first event to the run: what comes meanwhile is in the same run."""
@@ -71,7 +71,7 @@ async def start(conn: Connection, gathered: Mapping[str, object]) -> list[UUID]:
         return []
     workspace_id, wanted = definition["workspace_id"], gathered["targets"]
     targets = [row["id"] for row in await conn.fetch(_TARGETS, workspace_id, wanted)]
-    graph = parse_definition(definition["body"])
+    graph = await read_definition(conn, workspace_id, definition["body"])
     started = []
     for at in range(0, len(targets), MOST_TARGETS):
         request = StartRun(

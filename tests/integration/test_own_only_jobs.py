@@ -115,7 +115,7 @@ async def test_private_target_waits_for_an_own_worker_instead_of_failing_on_a_sh
     job_id = await scene.pool.fetchval("SELECT id FROM jobs WHERE own_only")
     async with scene.pool.acquire() as conn:
         why = await why_job(conn, scene.workspace_id, job_id)
-    assert why.text == f"{NO_OWN} (1 shared, which reach public addresses only)"
+    assert why.text == f"{NO_OWN} (1 shared, which may not take it)"
     assert await scene.queues(run_id) == []
 
     await enrol(scene.pool, scene.workspace_id)

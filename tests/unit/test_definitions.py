@@ -185,3 +185,8 @@ def test_options_that_are_nested_too_deep_are_a_fault() -> None:
         definition.with_config({"a": config})
 
     assert refused.value.fields.keys() == {"config.a"}
+
+
+@pytest.mark.parametrize("text", ["? [a]\n: b\n", "? {a: b}\n: c\n", "name: &x a\njobs: *x\n"])
+def test_yaml_that_is_no_plain_object_is_refused_not_an_error_of_ours(text: str) -> None:
+    assert faults(text)

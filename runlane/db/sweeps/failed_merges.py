@@ -17,19 +17,18 @@ from runlane.db.pool import Connection, Record
 from runlane.events import EVENT_CATALOG, Envelope, envelope
 from runlane.events.payloads import JobResetStuck
 from runlane.jobs import MAX_FAILURES, StepStatus
-from runlane.tools import TOOLS, FansOut
+from runlane.tools import FansOut
 
 CAUSE: Final = "sweep"
 """Value of `jobs.cause` and `job_histories.trigger` of what this sweep began."""
-
-_ON_ASSETS: Final = tuple(tool.name for tool in TOOLS.values() if tool.fans_out is not FansOut.TARGETS)
 
 # What a job is about may be gone since: such a job can never be claimed, and is left alone.
 _FIND: Final = f"""
 SELECT j.id FROM jobs j
 JOIN targets t ON t.id = j.target_id AND t.deleted_at IS NULL
+JOIN tools k ON k.id = j.tool_id
 WHERE j.retryable AND j.id > $1 AND j.failures_before + j.failures < {MAX_FAILURES}
-  AND (j.asset_id IS NOT NULL OR j.tool_id <> ALL($3::text[]))
+  AND (j.asset_id IS NOT NULL OR k.fans_out = '{FansOut.TARGETS}')
 ORDER BY j.id LIMIT $2
 """
 
@@ -85,7 +84,7 @@ FROM run_steps WHERE run_id = $1 AND step_id = $2
 
 async def find_failed_merges(conn: Connection, after: UUID, limit: int) -> list[UUID]:
     """Jobs that may be re-run. Index: `jobs_retryable`."""
-    return [row["id"] for row in await conn.fetch(_FIND, after, limit, list(_ON_ASSETS))]
+    return [row["id"] for row in await conn.fetch(_FIND, after, limit)]
 
 
 async def rerun(conn: Connection, job_ids: Sequence[UUID]) -> list[UUID]:

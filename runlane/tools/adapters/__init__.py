@@ -35,9 +35,4 @@ def config_faults(tool_id: str, config: Mapping[str, object]) -> dict[str, str]:
     return {} if adapter is None else faults(adapter.schema, config)
 
 
-def takes_option(tool_id: str, name: str) -> bool:
-    """Whether an option that was given for every step is one of this tool's."""
-    return name not in config_faults(tool_id, {name: None})
-
-
-__all__ = ["ADAPTERS", "config_faults", "programs_of", "takes_option"]
+__all__ = ["ADAPTERS", "config_faults", "programs_of"]
