@@ -68,11 +68,6 @@ workflow_definitions = Table(
     time("deleted_at", null=True),
 )
 
-schedules = Table(
-    "schedules",
-    metadata,
-    key(),
-    key("workspace_id"),
 definition_versions = Table(
     "definition_versions",
     metadata,
@@ -84,6 +79,11 @@ definition_versions = Table(
     time("saved_at"),
 )
 
+schedules = Table(
+    "schedules",
+    metadata,
+    key(),
+    key("workspace_id"),
     text("name"),
     ref("definition_id"),
     json("run"),
