@@ -16,22 +16,25 @@ from runlane.db.commands import CommandKind
 from runlane.db.guards import IN_PROGRESS
 from runlane.db.pool import Connection
 
-_NUDGE = f"""
+_RUNS = f"""
+job_histories
+WHERE '{names.RUN_PREFIX}' || id = ANY($1::text[]) AND id = ANY($2::uuid[]) AND closed_at IS NULL
+"""
+
+_SHARDS = "run_shards WHERE workflow_id = ANY($1::text[]) AND closed_at IS NULL"
+
+
+def _statement(lock: str, passed_over: str = "") -> str:
+    return f"""
 WITH held AS (
-  SELECT id, nudged_at FROM job_histories
-  WHERE '{names.RUN_PREFIX}' || id = ANY($1::text[]) AND id = ANY($2::uuid[]) AND closed_at IS NULL
-  ORDER BY id
-  FOR NO KEY UPDATE
+  SELECT id, nudged_at FROM {_RUNS} ORDER BY id {lock}
 ), flipped AS (
   UPDATE job_histories h SET nudged_at = clock_timestamp()
   FROM held
   WHERE h.id = held.id AND held.nudged_at IS NULL
   RETURNING h.workspace_id, '{names.RUN_PREFIX}' || h.id AS workflow_id
 ), held_shards AS (
-  SELECT workflow_id, nudged_at FROM run_shards
-  WHERE workflow_id = ANY($1::text[]) AND closed_at IS NULL
-  ORDER BY workflow_id
-  FOR NO KEY UPDATE
+  SELECT workflow_id, nudged_at FROM {_SHARDS} ORDER BY workflow_id {lock}
 ), flipped_shards AS (
   UPDATE run_shards s SET nudged_at = clock_timestamp()
   FROM held_shards
@@ -40,13 +43,22 @@ WITH held AS (
 ), written AS (
   INSERT INTO commands (workspace_id, kind, workflow_id)
   SELECT workspace_id, '{CommandKind.NUDGE}', workflow_id
-  FROM (TABLE flipped UNION ALL TABLE flipped_shards) f
+  FROM (TABLE flipped UNION ALL TABLE flipped_shards {passed_over}) f
   RETURNING 1
 )
 SELECT count(*), pg_notify('{names.COMMANDS_CHANNEL}', '') FROM written
 """
 
-_NUDGE_UNHELD = _NUDGE.replace("FOR NO KEY UPDATE", "FOR NO KEY UPDATE SKIP LOCKED")
+
+_NUDGE = _statement("FOR NO KEY UPDATE")
+
+_NUDGE_UNHELD = _statement(
+    "FOR NO KEY UPDATE SKIP LOCKED",
+    f"""
+    UNION ALL SELECT workspace_id, '{names.RUN_PREFIX}' || id FROM {_RUNS} AND id NOT IN (SELECT id FROM held)
+    UNION ALL SELECT workspace_id, workflow_id FROM {_SHARDS}
+      AND workflow_id NOT IN (SELECT workflow_id FROM held_shards)""",
+)
 
 _OF_WORKER = f"""
 SELECT DISTINCT d.workflow_id
@@ -74,7 +86,8 @@ async def nudge(conn: Connection, workflow_ids: Sequence[str]) -> int:
 async def nudge_unheld(conn: Connection, workflow_ids: Sequence[str]) -> int:
     """As `nudge`, from a transaction that has locked jobs: who holds a run's row may wait for those.
 
-    A workflow whose row is held is left out. Whoever holds it acts on the run, and nudges.
+    A workflow whose row is held gets a signal without the flag: whoever holds it may let it look, or commit
+    a flag of its own, before this transaction ends.
     """
     return int(await conn.fetchval(_NUDGE_UNHELD, list(workflow_ids), _runs_among(workflow_ids)))
 

@@ -9,7 +9,7 @@ import pytest
 import pytest_asyncio
 
 from runlane import names
-from runlane.db.nudges import nudge, nudge_for_worker
+from runlane.db.nudges import nudge, nudge_for_worker, nudge_unheld
 from runlane.db.pool import Connection, Pool
 from runlane.db.runs import RunRead, resync
 from tests.integration.dispatched_run import dispatched_run
@@ -104,6 +104,18 @@ async def test_nudge_that_waits_for_the_look_is_told_anew(scene: Scene) -> None:
     assert before.orphans == []
     assert (await scene.look()).orphans == [scene.dispatch_id]
     assert await scene.pool.fetchval(OPEN_NUDGES) == 1
+
+
+async def test_call_that_must_not_wait_for_a_held_row_is_told_all_the_same(scene: Scene) -> None:
+    async with scene.pool.acquire() as holder, holder.transaction():
+        await holder.execute("SELECT FROM job_histories FOR SHARE")
+        await holder.execute("SELECT FROM run_shards FOR SHARE")
+        async with scene.pool.acquire() as conn, conn.transaction():
+            assert await nudge_unheld(conn, [scene.workflow_id]) == 1
+
+    assert await scene.pool.fetchval(OPEN_NUDGES) == 1
+    async with scene.pool.acquire() as conn, conn.transaction():
+        assert await nudge_unheld(conn, [scene.workflow_id]) == 0  # its flag is on, and nobody holds it
 
 
 async def test_nudges_of_the_same_workflows_in_any_order_do_not_lock_each_other_out(
