@@ -157,6 +157,7 @@ async def test_no_route_is_left_out_of_these_tests(world: ApiWorld) -> None:
         rows = {f"/{kind}s", f"/{kind}s/{{{kind}_id}}/remove"}
         covered |= {f"/v1{path}" for path in rows} | {f"/v1/platform{path}" for path in rows}
     covered |= {"/v1/jobs/{job_id}/remerge", "/v1/blackouts", "/v1/blackouts/{window_id}/remove"}
+    covered |= {f"/v1/{scope}workers/{{worker_id}}/rotate" for scope in ("", "platform/")}  # of credentials
     covered |= {"/v1/targets/import", "/v1/schedules"}  # of imports, of schedules
     covered |= {
         f"/v1/schedules/{{schedule_id}}{tail}" for tail in ("", "/fires", "/pause", "/resume", "/delete")
@@ -185,6 +186,12 @@ async def test_inventory_rows_carry_what_a_person_needs(ours: Tenant) -> None:
     assert [row["severity"] for row in worst_first] == ["critical", "high", "low", "info"]
     assert {row["severity"] for row in some} == {"high", "low"}
     assert (asset["value"], asset["addresses"]) == ("app.lab.test", ["127.7.0.3"])
+
+
+async def test_asset_that_answered_nothing_is_in_the_list(ours: Tenant, pool: Pool) -> None:
+    await pool.execute("DELETE FROM asset_services")
+
+    assert len((await ours.caller.http.get("/v1/assets")).json()["items"]) == LISTS["/v1/assets"]
 
 
 async def test_what_is_gone_is_listed_only_if_asked_for(ours: Tenant, pool: Pool) -> None:

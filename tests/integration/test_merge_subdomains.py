@@ -114,6 +114,14 @@ async def test_listed_own_name_is_the_primary_asset(world: World) -> None:
     assert [row["value"] for row in primary] == ["lab.test"]
 
 
+async def test_records_of_the_own_name_stay_when_a_scan_does_not_list_it(world: World) -> None:
+    await world.merge(NAMES, world.job(NAMES, name("lab.test", "127.7.0.1"), minute=1))
+
+    await world.merge(NAMES, world.job(NAMES, name("a.lab.test"), minute=2))
+
+    assert (await world.row(ASSET, "lab.test"))["records"] == {"A": ["127.7.0.1"]}
+
+
 async def test_address_that_is_none_stays_a_record_only(world: World) -> None:
     await world.merge(NAMES, world.job(NAMES, name("a.lab.test", "127.7.0.1", "}, {junk", "300.1.1.1")))
 

@@ -213,12 +213,19 @@ class TestClaim:
 
 
 class TestHeartbeat:
+    async def test_heartbeat_is_no_event(self, world: World) -> None:
+        async with joined_host(world) as host:
+            before = await world.pool.fetchval("SELECT count(*) FROM outbox")
+            for sequence in range(1, 4):
+                await host.api.heartbeat(Beat(sequence, is_draining=False, running=()))
+            assert await world.pool.fetchval("SELECT count(*) FROM outbox") == before
+
     async def test_jobs_that_are_not_the_workers_are_named(self, world: World) -> None:
         async with claimed_host(world) as (host, _, claimed):
             mine, other = claimed.jobs
             running = [(mine.job_id, mine.attempt), (other.job_id, other.attempt + 1), (str(uuid4()), 1)]
-            cancels = await host.api.heartbeat(Beat(1, is_draining=False, running=running))
-        assert set(cancels) == set(running[1:])
+            answer = await host.api.heartbeat(Beat(1, is_draining=False, running=running))
+        assert set(answer.cancels) == set(running[1:])
 
     async def test_draining_worker_is_given_nothing_more(self, world: World) -> None:
         async with joined_host(world) as host:

@@ -1,0 +1,69 @@
+"""Admission of a step's jobs: what is written once, and from which scope."""
+
+from uuid import UUID
+
+import pytest
+
+from runlane.db.admit import admit_chunk, open_step
+from runlane.db.cancel import cancel_run
+from runlane.db.pool import Pool
+from runlane.db.starting import StartRun, start_run
+from runlane.definitions import parse_definition
+
+pytestmark = pytest.mark.integration
+
+TARGET = """
+INSERT INTO targets (workspace_id, kind, value) VALUES ($1, 'domain', $2 || '.lab.test') RETURNING id
+"""
+BEGIN_ANEW = "UPDATE run_steps SET admit_cursor = NULL, admitted_at = NULL"
+CREATED = "SELECT count(*) FROM outbox WHERE type = 'job.created'"
+
+
+async def begin(pool: Pool, workspace_id: UUID, *hosts: str) -> UUID:
+    """Writes a run of one step over these hosts, its jobs admitted."""
+    definition = parse_definition({"name": "test", "jobs": {"only": {"run": "noop"}}})
+    targets = [await pool.fetchval(TARGET, workspace_id, host) for host in hosts]
+    async with pool.acquire() as conn, conn.transaction():
+        return (await start_run(conn, StartRun(workspace_id, definition, targets, "test"))).run_id
+
+
+async def admit(pool: Pool, run_id: UUID) -> int:
+    """Admits the next chunk; returns how many jobs that were."""
+    async with pool.acquire() as conn, conn.transaction():
+        await open_step(conn, run_id, "only")
+        return (await admit_chunk(conn, run_id, "only")).jobs
+
+
+async def test_admission_that_is_repeated_writes_no_job_and_no_event_twice(
+    pool: Pool, workspace_id: UUID
+) -> None:
+    run_id = await begin(pool, workspace_id, "a", "b", "c")
+    await pool.execute(BEGIN_ANEW)
+
+    again = await admit(pool, run_id)
+
+    assert again == 0
+    assert await pool.fetchval("SELECT count(*) FROM jobs") == await pool.fetchval(CREATED) == 3
+    assert await pool.fetchval("SELECT jobs_total FROM run_steps") == 3
+
+
+async def test_target_that_came_after_the_step_had_opened_is_not_in_its_scope(
+    pool: Pool, workspace_id: UUID
+) -> None:
+    run_id = await begin(pool, workspace_id, "a")
+    late = await pool.fetchval(TARGET, workspace_id, "late")
+    await pool.execute("INSERT INTO run_targets VALUES ($1, $2, $3)", workspace_id, run_id, late)
+    await pool.execute(BEGIN_ANEW)
+
+    assert await admit(pool, run_id) == 0
+
+
+async def test_cancelled_run_admits_no_more(pool: Pool, workspace_id: UUID) -> None:
+    run_id = await begin(pool, workspace_id, "a", "b")
+    await pool.execute(BEGIN_ANEW)
+    await pool.execute("DELETE FROM jobs")
+    async with pool.acquire() as conn, conn.transaction():
+        await cancel_run(conn, workspace_id, run_id)
+
+    assert await admit(pool, run_id) == 0
+    assert await pool.fetchval("SELECT count(*) FROM jobs") == 0
