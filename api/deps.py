@@ -105,6 +105,7 @@ WriteJobs = Annotated[Access, Depends(_access(Scope.JOBS_WRITE), scope="function
 ReadInventory = Annotated[Access, Depends(_access(Scope.INVENTORY_READ), scope="function")]
 ReadWorkers = Annotated[Access, Depends(_access(Scope.WORKERS_READ), scope="function")]
 
+WriteWorkers = Annotated[Access, Depends(_access(Scope.WORKERS_WRITE), scope="function")]
 ForPlatform = Annotated[PlatformAccess, Depends(_open_platform, scope="function")]
 
 Opened = Annotated[Resources, Depends(resources_of)]

@@ -12,9 +12,10 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from api.resources import Resources
 from runlane import names
-from runlane.db import keys, workers
+from runlane.db import credentials, keys, workers
 from runlane.db.keys import Principal
-from runlane.db.workers import Worker
+from runlane.db.pool import Connection
+from runlane.db.workers import Presented, Worker
 from runlane.errors import Unauthenticated
 
 ROOT: Final = "/v1/"
@@ -92,8 +93,18 @@ async def _authenticate(path: str, presented: str, resources: Resources) -> Call
     is_enrolment = path == _JOIN and not presented.startswith(workers.TOKEN_START)
     async with resources.system_pool.acquire() as conn:
         if is_of_worker and not is_enrolment:
-            return await workers.authenticate(conn, presented, resources.pepper)
+            return await _worker(conn, presented, path, resources.pepper)
         return await keys.authenticate(conn, presented, resources.pepper)
+
+
+async def _worker(conn: Connection, presented: str, path: str, pepper: bytes) -> Worker:
+    worker = await workers.authenticate(conn, presented, pepper)
+    if path == _JOIN:
+        credentials.require_newest(worker)
+    if worker.presented is Presented.NEXT:
+        async with conn.transaction():
+            await credentials.replace_token(conn, worker, presented, pepper)
+    return worker
 
 
 def _bearer(headers: Headers) -> str:

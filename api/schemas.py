@@ -261,3 +261,13 @@ class Health(Answer):
     """Whether the process lives, or may be given requests."""
 
     status: Literal["ok", "unavailable"]
+    protocol: int | None = Field(description="version of what it and the API say to each other")
+    token_issued_at: datetime = Field(description="age of its credential")
+    rotation_asked_at: datetime | None = Field(description="it is to get a new credential since then")
+class Rotation(Answer):
+    """A worker that is to get a new credential."""
+
+    worker_id: UUID
+    rotation_asked_at: datetime
+
+

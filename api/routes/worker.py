@@ -21,9 +21,10 @@ from pydantic import BaseModel, ValidationError
 from api.control import ControlHub, ControlStream
 from api.deps import resources_of
 from api.gate import caller_of, worker_of
+from api.resources import Resources
 from api.worker_bodies import ClaimBody, HeartbeatBody, JoinBody, ResultsBody, TailBody, UploadBody
 from runlane import names
-from runlane.db import claims, staging, tails, workers
+from runlane.db import claims, credentials, staging, tails, workers
 from runlane.db.keys import Principal, Scope
 from runlane.db.pool import Connection
 from runlane.db.workers import DispatchContext, Worker
@@ -103,13 +104,31 @@ def _joined(request: Request, worker: Worker, token: str | None) -> Response:
 
 @router.post("/heartbeat")
 async def heartbeat(request: Request) -> Response:
-    """Notes that the worker lives; answers with the jobs that are not, or no longer, its own."""
-    worker = _worker(request)
+    """Notes that the worker lives; answers with the jobs that are not, or no longer, its own.
+
+    Says as well whether the worker is to ask for a new credential.
+    """
+    worker, resources = _worker(request), resources_of(request)
     body = await _read(request, HeartbeatBody)
     running = [(job.job_id, job.attempt) for job in body.running]
-    async with resources_of(request).system_pool.acquire() as conn, conn.transaction():
+    async with resources.system_pool.acquire() as conn, conn.transaction():
         lost = await workers.beat(conn, worker, running, is_draining=body.draining)
-    return _json({"cancel": [{"job_id": job_id, "attempt": attempt} for job_id, attempt in lost]})
+        must_rotate = await credentials.is_rotation_due(conn, worker.worker_id, _most_days(resources))
+    cancel = [{"job_id": job_id, "attempt": attempt} for job_id, attempt in lost]
+    return _json({"cancel": cancel, "rotate": must_rotate})
+
+
+@router.post("/credential")
+async def credential(request: Request) -> Response:
+    """Gives the worker a new token. The first call that is made with it replaces the old one."""
+    worker, resources = _worker(request), resources_of(request)
+    async with resources.system_pool.acquire() as conn, conn.transaction():
+        token = await credentials.issue_token(conn, worker, resources.pepper, _most_days(resources))
+    return _json({"token": token})
+
+
+def _most_days(resources: Resources) -> int:
+    return resources.settings.worker_credential_days
 
 
 @router.get("/stream")

@@ -1,16 +1,51 @@
 """Scan workers, as people see them."""
 
-from fastapi import APIRouter
+from typing import Annotated
+from uuid import UUID
 
-from api.deps import Paging, ReadWorkers
-from api.schemas import PageOf, Worker
+from fastapi import APIRouter, Depends, Path
+
+from api.action_schemas import Why
+from api.deps import ForPlatform, Paging, ReadWorkers, WriteWorkers, no_query
+from api.problems import problems
+from api.schemas import PageOf, Rotation, Worker
+from runlane.db.credentials import ask_rotation
+from runlane.db.engine import driver
 from runlane.db.queries import list_workers
+from runlane.errors import Conflict, NotFound
 
-router = APIRouter(prefix="/workers", tags=["workers"])
+router = APIRouter(tags=["workers"])
+
+WorkerId = Annotated[UUID, Path(description="id of a worker")]
 
 
-@router.get("")
+@router.get("/workers")
 async def index(access: ReadWorkers, query: Paging) -> PageOf[Worker]:
     """Lists the workspace's own scan workers; sorts by `joined_at` or `name`."""
     page = await list_workers(access.conn, access.workspace_id, query.page)
     return PageOf[Worker].model_validate(page, from_attributes=True)
+
+
+@router.post(
+    "/workers/{worker_id}/rotate",
+    status_code=202,
+    dependencies=[Depends(no_query)],
+    responses=problems(NotFound, Conflict),
+)
+async def rotate(access: WriteWorkers, worker_id: WorkerId, body: Why | None = None) -> Rotation:
+    """Has a worker take a new credential within seconds, or when it is back. Repeated, it changes nothing."""
+    act = access.act(body.reason if body else None)
+    asked_at = await ask_rotation(driver(access.conn), access.workspace_id, worker_id, act)
+    return Rotation(worker_id=worker_id, rotation_asked_at=asked_at)
+
+
+@router.post(
+    "/platform/workers/{worker_id}/rotate",
+    status_code=202,
+    dependencies=[Depends(no_query)],
+    responses=problems(NotFound, Conflict),
+)
+async def rotate_shared(access: ForPlatform, worker_id: WorkerId, body: Why | None = None) -> Rotation:
+    """The same of a shared worker; needs a platform key."""
+    asked_at = await ask_rotation(access.conn, None, worker_id, access.act(body.reason if body else None))
+    return Rotation(worker_id=worker_id, rotation_asked_at=asked_at)

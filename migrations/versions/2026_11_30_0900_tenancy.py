@@ -80,6 +80,11 @@ CREATE TABLE workers (
   network_id uuid,
   name text NOT NULL CHECK (length(name) BETWEEN 1 AND 100),
   token_digest bytea NOT NULL CHECK (length(token_digest) = 32),
+  token_issued_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+  next_digest bytea CHECK (length(next_digest) = 32),
+  previous_digest bytea CHECK (length(previous_digest) = 32),
+  previous_until timestamptz,
+  rotation_asked_at timestamptz,
   incarnation uuid,
   status text NOT NULL DEFAULT 'offline' CHECK (status IN ('offline', 'online', 'draining', 'revoked')),
   toolsets text[] NOT NULL DEFAULT '{}',
@@ -96,9 +101,12 @@ CREATE TABLE workers (
   deleted_at timestamptz,
   CHECK ((scope = 'workspace') = (workspace_id IS NOT NULL)),
   CHECK (network_id IS NULL OR scope = 'workspace'),
+  CHECK ((previous_digest IS NULL) = (previous_until IS NULL)),
   UNIQUE (workspace_id, id),
   FOREIGN KEY (workspace_id, network_id) REFERENCES internal_networks (workspace_id, id)
 );
+COMMENT ON COLUMN workers.next_digest IS 'token that was issued; its first use replaces the old one';
+COMMENT ON COLUMN workers.previous_digest IS 'token that was replaced; good for what goes on until then';
 COMMENT ON COLUMN workers.incarnation IS 'one life of the process: changes with every join';
 COMMENT ON COLUMN workers.slots IS 'jobs at once, by tool set';
 COMMENT ON COLUMN workers.tools IS 'versions of the tools that are foreign programs, as the host found them';

@@ -16,6 +16,7 @@ from runlane.cli import (
     inventory,
     jobs,
     keys,
+    key_rotation,
     limits,
     local,
     operations,
@@ -23,6 +24,7 @@ from runlane.cli import (
     processes,
     revoke,
     runs,
+    rotation,
     schedules,
     steps,
     sweeps,
@@ -60,6 +62,8 @@ app.add_typer(processes.worker_app, name="worker")
 app.add_typer(sweeps.app, name="sweep")
 app.add_typer(keys.key_app, name="key")
 app.add_typer(keys.workspace_app, name="workspace")
+rotation.register(processes.worker_app)
+key_rotation.register(keys.key_app)
 inventory.register(app)
 
 

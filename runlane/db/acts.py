@@ -46,6 +46,7 @@ class Action(StrEnum):
 class Act:
     """Who acts, and why. `name` is what people call the actor."""
 
+    WORKER_ROTATE = "worker.rotate"
     actor: Actor | None = None
     name: str | None = None
     reason: str | None = None

@@ -51,6 +51,6 @@ def texts(name: str, *, null: bool = False) -> Column[object]:
     return Column(name, ARRAY(Text), nullable=null)
 
 
-def digest(name: str) -> Column[object]:
+def digest(name: str, *, null: bool = False) -> Column[object]:
     """A hash, as bytes."""
-    return Column(name, LargeBinary, nullable=False)
+    return Column(name, LargeBinary, nullable=null)

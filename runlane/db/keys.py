@@ -18,9 +18,9 @@ from uuid import UUID
 from runlane import names
 from runlane.db import outbox
 from runlane.db.pool import Connection
-from runlane.errors import Forbidden, Invalid, Unauthenticated
+from runlane.errors import Forbidden, Invalid, NotFound, Unauthenticated
 from runlane.events import EVENT_CATALOG, envelope
-from runlane.events.payloads import ApiKeyCreated, ApiKeyRevoked
+from runlane.events.payloads import ApiKeyCreated, ApiKeyRevoked, ApiKeyRotated
 
 _PREFIX_LENGTH: Final = 12
 _ALPHABET: Final = "abcdefghijkmnpqrstuvwxyz23456789"
@@ -39,6 +39,8 @@ class Scope(StrEnum):
     JOBS_WRITE = "jobs:write"
     INVENTORY_READ = "inventory:read"
     WORKERS_READ = "workers:read"
+    SECRETS_WRITE = "secrets:write"
+    WORKERS_WRITE = "workers:write"
     WORKER_JOIN = "worker:join"
     PLATFORM_ADMIN = "platform:admin"
 
@@ -47,6 +49,24 @@ ALL_SCOPES: Final = "*"
 """Stands for every scope of a workspace. It carries neither `worker:join` nor `platform:admin`."""
 
 _EXPLICIT: Final = frozenset({Scope.WORKER_JOIN, Scope.PLATFORM_ADMIN})
+
+
+_EXPIRE = """
+UPDATE api_keys
+SET expires_at = least(expires_at, clock_timestamp() + make_interval(secs => $2))
+WHERE id = $1 AND revoked_at IS NULL AND (expires_at IS NULL OR expires_at > clock_timestamp())
+RETURNING workspace_id, name, scopes, expires_at, old.expires_at - created_at AS life,
+  clock_timestamp() AS now
+"""
+
+_LIST = """
+SELECT k.id, coalesce(w.name, '(platform)') AS workspace, k.name, k.scopes, k.created_at, k.expires_at,
+  k.last_used_at
+FROM api_keys k LEFT JOIN workspaces w ON w.id = k.workspace_id
+WHERE k.revoked_at IS NULL AND w.deleted_at IS NULL
+  AND (k.expires_at IS NULL OR k.expires_at > clock_timestamp())
+ORDER BY k.created_at, k.id
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,6 +188,41 @@ async def authenticate(conn: Connection, presented: str, pepper: bytes) -> Princ
     if row["is_stale"]:
         await conn.execute("UPDATE api_keys SET last_used_at = clock_timestamp() WHERE id = $1", row["id"])
     return Principal(row["id"], row["workspace_id"], row["name"], frozenset(row["scopes"]))
+
+
+async def rotate_key(conn: Connection, key_id: UUID, overlap_s: float, pepper: bytes) -> CreatedKey:
+    """Makes a key that may do the same for as long, and lets the old one expire after `overlap_s`.
+
+    A repeated call makes another key. Call it inside a transaction.
+
+    Raises:
+        NotFound: `key.not_found`, there is no such valid key.
+    """
+    row = await conn.fetchrow(_EXPIRE, key_id, overlap_s)
+    if row is None:
+        raise NotFound("no such key that is valid", code="key.not_found")
+    expires_at = row["now"] + row["life"] if row["life"] is not None else None
+    new = NewKey(row["name"], row["workspace_id"], row["scopes"], expires_at)
+    made = await create_key(conn, new, pepper)
+    if row["workspace_id"] is not None:
+        payload = ApiKeyRotated(
+            key_id=key_id, name=row["name"], replaced_by=made.key_id, expires_at=row["expires_at"].isoformat()
+        )
+        rotated = envelope(
+            EVENT_CATALOG.api_key.rotated,
+            payload,
+            workspace_id=row["workspace_id"],
+            subject=names.api_key_subject(key_id),
+            ordinal=str(made.key_id),
+        )
+        await outbox.insert(conn, [rotated])
+    return made
+
+
+async def list_keys(conn: Connection) -> list[dict[str, object]]:
+    """The keys that are valid now, in the order in which they were made."""
+    rows = await conn.fetch(_LIST)
+    return [dict(row) for row in rows]
 
 
 async def revoke_key(conn: Connection, key_id: UUID) -> bool:

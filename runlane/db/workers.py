@@ -11,7 +11,7 @@ import hmac
 import re
 import secrets
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
 from typing import Final
@@ -36,6 +36,14 @@ TOKEN_START: Final = "rlw_"  # noqa: S105  # the public part
 _TOKEN: Final = re.compile(rf"{TOKEN_START}([0-9a-f]{{32}})_[A-Za-z0-9_-]{{43}}\Z")
 
 
+class Presented(StrEnum):
+    """Which of a worker's tokens was presented; see `runlane.db.credentials`."""
+
+    CURRENT = "current"
+    NEXT = "next"  # issued and used for the first time
+    PREVIOUS = "previous"  # replaced a moment ago
+
+
 class WorkerStatus(StrEnum):
     """Presence of a scan worker, as in `workers.status`."""
 
@@ -58,6 +66,7 @@ class Worker:
     slots: Mapping[str, int]
     incarnation: UUID | None
     status: WorkerStatus
+    presented: Presented = Presented.CURRENT
 
     def require_incarnation(self) -> UUID:
         """Its life of the moment.
@@ -112,7 +121,8 @@ class DispatchContext:
 _LAST_JOIN = "SELECT max(joined_at) FROM workers WHERE workspace_id = $1"
 
 _FIND = """
-SELECT id, workspace_id, network_id, name, toolsets, slots, incarnation, status, token_digest
+SELECT id, workspace_id, network_id, name, toolsets, slots, incarnation, status, token_digest, next_digest,
+  CASE WHEN previous_until > clock_timestamp() THEN previous_digest END AS previous_digest
 FROM workers
 WHERE id = $1 AND deleted_at IS NULL
 """
@@ -193,7 +203,7 @@ async def enrol(conn: Connection, workspace_id: UUID | None, life: Life, pepper:
     A repeated call makes another worker; the first one never shows itself and is offline by the next sweep.
     """
     worker_id: UUID = await conn.fetchval("SELECT uuidv7()")
-    token = f"{TOKEN_START}{worker_id.hex}_{secrets.token_urlsafe(32)}"
+    token = new_token(worker_id)
     (row,) = await conn.fetch(
         _ENROL,
         worker_id,
@@ -301,6 +311,11 @@ def stale_incarnation() -> Conflict:
     return Conflict("this life of the worker is over", code="worker.stale_incarnation")
 
 
+def new_token(worker_id: UUID) -> str:
+    """A token of a worker; it exists nowhere else."""
+    return f"{TOKEN_START}{worker_id.hex}_{secrets.token_urlsafe(32)}"
+
+
 def worker_id_in(presented: str) -> UUID | None:
     """Whom a worker token claims to be of; None if it is none."""
     form = _TOKEN.match(presented)
@@ -308,13 +323,20 @@ def worker_id_in(presented: str) -> UUID | None:
 
 
 def _checked(row: Record | None, presented: str, pepper: bytes) -> Worker:
+    given = digest(presented, pepper)
     # Compared even when nothing was found: the time of the answer must not tell which workers exist.
-    stored: bytes = row["token_digest"] if row is not None else bytes(32)
-    if not hmac.compare_digest(digest(presented, pepper), stored) or row is None:
+    found = [kind for kind in Presented if hmac.compare_digest(given, _stored(row, kind))]
+    if row is None or not found:
         raise Unauthenticated("the worker token is not valid", code=names.WORKER_TOKEN_CODE)
     if row["status"] == WorkerStatus.REVOKED:
         raise Unauthenticated("the worker was revoked", code="worker.revoked")
-    return read_row(row)
+    return replace(read_row(row), presented=found[0])
+
+
+def _stored(row: Record | None, kind: Presented) -> bytes:
+    column = "token_digest" if kind is Presented.CURRENT else f"{kind}_digest"
+    stored: bytes | None = row[column] if row is not None else None
+    return stored or bytes(32)
 
 
 def read_row(row: Record) -> Worker:

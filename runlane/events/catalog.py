@@ -57,6 +57,7 @@ class _Workspace:
 class _ApiKey:
     __slots__ = ()
     created: Final = Leaf("api_key.created", p.ApiKeyCreated, _audited(Severity.LOW), "runlane.db.keys")
+    rotated: Final = Leaf("api_key.rotated", p.ApiKeyRotated, _audited(Severity.LOW), "runlane.db.keys")
     revoked: Final = Leaf("api_key.revoked", p.ApiKeyRevoked, _audited(Severity.LOW), "runlane.db.keys")
 
 
@@ -199,6 +200,12 @@ class _Worker:
     )
     rejected: Final = Leaf(
         "worker.rejected", p.WorkerRejected, _transient(Severity.HIGH), "runlane.db.workers"
+    )
+    credential_rotated: Final = Leaf(
+        "worker.credential_rotated",
+        p.WorkerCredentialRotated,
+        _audited(Severity.LOW),
+        "runlane.db.credentials",
     )
 
 

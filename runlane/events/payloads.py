@@ -77,6 +77,15 @@ class ApiKeyRevoked(Payload):
     name: Text
 
 
+class ApiKeyRotated(Payload):
+    """An API key was replaced by another one and expires."""
+
+    key_id: UUID
+    name: Text
+    replaced_by: UUID
+    expires_at: Text
+
+
 class TargetCreated(Payload):
     """Something may be scanned now. `kind`: domain, ip …"""
 
@@ -319,6 +328,12 @@ class WorkerLeft(WorkerPayload):
 
 class WorkerTimedOut(WorkerPayload):
     """A scan worker was not heard of for too long; its jobs were released."""
+
+
+class WorkerCredentialRotated(WorkerPayload):
+    """A scan worker uses a new credential; the old one is good for nothing in a moment."""
+
+    cause: Literal["asked", "age"]
 
 
 class WorkerRejected(Payload):

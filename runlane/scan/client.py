@@ -93,17 +93,25 @@ class WorkerApi:
             "protocol": request.protocol,
             "incarnation": request.incarnation,
         }
-        self._http.headers["Authorization"] = f"Bearer {credential}"
+        self.use_token(credential)
         joined = wire.read_joined(await self._post("/join", body))
-        self._http.headers["Authorization"] = f"Bearer {joined.token or credential}"
+        self.use_token(joined.token or credential)
         self._http.headers[names.WORKER_INCARNATION_HEADER] = request.incarnation
         return joined
 
-    async def heartbeat(self, beat: wire.Beat) -> tuple[tuple[str, int], ...]:
-        """Says what runs here; returns those jobs, with attempts, that are no longer this worker's."""
+    async def heartbeat(self, beat: wire.Beat) -> wire.BeatAnswer:
+        """Says what runs here; returns what is no longer this worker's, and whether a new token is due."""
         running = [{"job_id": job_id, "attempt": attempt} for job_id, attempt in beat.running]
         body = {"slots_free": beat.slots_free, "draining": beat.is_draining, "running": running}
-        return wire.read_cancels(await self._post("/heartbeat", body))
+        return wire.read_beat_answer(await self._post("/heartbeat", body))
+
+    async def new_credential(self) -> str:
+        """Gets a new token; the old one is good until this one is used."""
+        return wire.read_credential(await self._post("/credential", {}))
+
+    def use_token(self, token: str) -> None:
+        """Makes later calls with this token."""
+        self._http.headers["Authorization"] = f"Bearer {token}"
 
     async def claim(self, dispatch_id: str, claim_key: str, slots: int) -> wire.Claimed:
         """Takes up to `slots` jobs of a dispatch; the same key gets the same answer."""

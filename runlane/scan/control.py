@@ -11,6 +11,7 @@ import structlog
 from runlane.errors import Unavailable
 from runlane.scan.board import Board
 from runlane.scan.client import WorkerApi, new_backoff
+from runlane.scan.rotation import Rotation
 from runlane.scan.tails import Tails
 from runlane.scan.wire import Beat
 
@@ -27,6 +28,7 @@ class Control:
     api: WorkerApi
     board: Board
     tails: Tails
+    rotation: Rotation
     slots: int
     """Batches at once, over all tool sets."""
     drain: asyncio.Event
@@ -66,8 +68,11 @@ class Control:
         """Sends one heartbeat."""
         free = max(0, self.slots - self.board.batches)
         beat = Beat(free, self.drain.is_set(), self.board.running())
-        for job_id, attempt in await self.api.heartbeat(beat):
+        answer = await self.api.heartbeat(beat)
+        for job_id, attempt in answer.cancels:
             self.board.cancel_job(job_id, attempt)
+        if answer.must_rotate:
+            await self.rotation.renew()
 
     def _obey(self, message: Mapping[str, object]) -> None:
         match message:

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
+from functools import partial
 from importlib.metadata import version
 from typing import Final
 
@@ -16,6 +17,7 @@ from runlane import names
 from runlane.backoff import pause
 from runlane.scan.activity import ScanActivities
 from runlane.scan.client import new_backoff
+from runlane.scan.rotation import Token
 from runlane.scan.wire import Queue
 
 log = structlog.get_logger(__name__)
@@ -35,9 +37,9 @@ class Temporal:
     """host:port; https://host:port where something in front of the gateway does TLS."""
     namespace: str
     identity: str
-    token: str = field(repr=False)
-    """The worker's token; like the incarnation it stays for the whole life."""
+    token: Token = field(repr=False)
     incarnation: str
+    """It stays for the whole life; the token may be replaced."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,16 +65,19 @@ class Poller:
         host = self.temporal.address.removeprefix(_TLS)
         while not stop.is_set():
             try:
-                return await Client.connect(
+                client = await Client.connect(
                     host,
                     namespace=self.temporal.namespace,
                     identity=self.temporal.identity,
-                    api_key=self.temporal.token,
+                    api_key=self.temporal.token.value,
                     tls=host != self.temporal.address,
                     rpc_metadata={names.GATEWAY_INCARNATION_KEY: self.temporal.incarnation},
                 )
             except (RuntimeError, RPCError) as error:
                 log.warning("gateway_away", address=self.temporal.address, error=str(error))
+            else:
+                self.temporal.token.follow(partial(setattr, client, "api_key"))
+                return client
             await pause(backoff.next(), stop)
         return None
 

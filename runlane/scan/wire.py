@@ -58,6 +58,16 @@ class Beat:
 
 
 @dataclass(frozen=True, slots=True)
+class BeatAnswer:
+    """What the API says to a heartbeat."""
+
+    cancels: tuple[tuple[str, int], ...]
+    """Jobs, with attempts, that are no longer this worker's."""
+    must_rotate: bool
+    """The worker is to ask for a new credential."""
+
+
+@dataclass(frozen=True, slots=True)
 class ClaimedJob:
     """One job that is now this worker's, at this attempt."""
 
@@ -166,9 +176,15 @@ def read_upload_slot(raw: Mapping[str, object]) -> UploadSlot:
     return UploadSlot(_text(raw, "url"), _text(raw, "key"))
 
 
-def read_cancels(raw: Mapping[str, object]) -> tuple[tuple[str, int], ...]:
-    """Reads the answer to a heartbeat: jobs, with attempts, that are no longer this worker's."""
-    return tuple((_text(pair, "job_id"), _integer(pair, "attempt")) for pair in _mappings(raw, "cancel"))
+def read_beat_answer(raw: Mapping[str, object]) -> BeatAnswer:
+    """Reads the answer to a heartbeat."""
+    pairs = ((_text(pair, "job_id"), _integer(pair, "attempt")) for pair in _mappings(raw, "cancel"))
+    return BeatAnswer(tuple(pairs), raw.get("rotate") is True)
+
+
+def read_credential(raw: Mapping[str, object]) -> str:
+    """Reads the answer to a request for a new token."""
+    return _text(raw, "token")
 
 
 def _value(raw: Mapping[str, object], name: str) -> object:

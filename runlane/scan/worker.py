@@ -27,6 +27,7 @@ from runlane.scan.join import JoinFailed, join
 from runlane.scan.lock import folder_lock
 from runlane.scan.polling import Poller, Temporal
 from runlane.scan.programs import ProgramHost
+from runlane.scan.rotation import Rotation, Token
 from runlane.scan.spool import Spool
 from runlane.scan.toolbox import find_tools
 from runlane.scan.wire import Joined
@@ -61,7 +62,9 @@ async def run_scan_worker(settings: ScanSettings, stop: asyncio.Event) -> None:
             work = settings.state_dir / "work"
             await asyncio.to_thread(shutil.rmtree, work, ignore_errors=True)  # what a killed life has left
             programs = ProgramHost(launcher, work, toolbox.paths, toolbox.versions)
-            life = _Life(settings, api, programs, joined, incarnation, stop)
+            token = Token(joined.token or "")
+            token.follow(api.use_token)
+            life = _Life(settings, api, programs, joined, token, incarnation, stop)
             refused: ExceptionGroup[Refused] | None = None
             try:
                 await life.run()
@@ -92,6 +95,7 @@ class _Life:
     api: WorkerApi
     programs: ProgramHost
     joined: Joined
+    token: Token
     incarnation: str
     stop: asyncio.Event
 
@@ -100,7 +104,8 @@ class _Life:
         # Before the first claim: what an earlier life left is accepted only until its jobs are released.
         await host.deliverer.redeliver()
         slots = sum(queue.slots for queue in self.joined.queues)
-        control = Control(self.api, host.board, host.tails, slots, self.stop)
+        rotation = Rotation(self.api, self.settings.state_dir, self.joined.worker_id, self.token)
+        control = Control(self.api, host.board, host.tails, rotation, slots, self.stop)
         async with asyncio.TaskGroup() as group:
             background = [
                 group.create_task(_or_stop_all(host.board, loop))
@@ -135,7 +140,7 @@ class _Life:
                 address=self.settings.temporal_address or self.joined.temporal_address,
                 namespace=self.joined.temporal_namespace,
                 identity=f"{self.joined.worker_id}/{self.incarnation}",
-                token=self.joined.token or "",
+                token=self.token,
                 incarnation=self.incarnation,
             ),
             queues=self.joined.queues,

@@ -3,17 +3,21 @@
 import itertools
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
+from uuid import UUID
 
 import pytest
 import pytest_asyncio
 
 from runlane.db import keys
+from runlane.db.keys import NewKey
 from runlane.db.pool import Pool
-from runlane.errors import Forbidden, Invalid
+from runlane.errors import Forbidden, Invalid, NotFound, Unauthenticated
 from runlane.settings import Settings
 from tests.integration.api_world import ApiWorld, Caller, assert_problem, open_api
 
 pytestmark = pytest.mark.integration
+
+PEPPER = b"p" * 32
 
 ROUTES = {
     "GET /v1/targets": keys.Scope.TARGETS_READ,
@@ -157,3 +161,29 @@ async def test_unknown_scope_is_refused(pool: Pool) -> None:
 def test_short_pepper_is_refused() -> None:
     with pytest.raises(Invalid, match="RUNLANE_KEY_PEPPER"):
         keys.check_pepper("short")
+
+
+async def test_rotated_key_works_until_the_overlap_is_over_and_its_successor_after_it(
+    pool: Pool, workspace_id: UUID
+) -> None:
+    expires_at = datetime.now(UTC) + timedelta(days=90)
+    async with pool.acquire() as conn, conn.transaction():
+        old = await keys.create_key(
+            conn, NewKey("robot", workspace_id, ["runs:read", "jobs:read"], expires_at), PEPPER
+        )
+        new = await keys.rotate_key(conn, old.key_id, 3600, PEPPER)
+
+        before = [await keys.authenticate(conn, each.plaintext, PEPPER) for each in (old, new)]
+        await conn.execute("UPDATE api_keys SET expires_at = clock_timestamp() WHERE id = $1", old.key_id)
+        with pytest.raises(Unauthenticated):
+            await keys.authenticate(conn, old.plaintext, PEPPER)
+        with pytest.raises(NotFound):
+            await keys.rotate_key(conn, old.key_id, 3600, PEPPER)
+        listed = await keys.list_keys(conn)
+        life = await conn.fetchval("SELECT expires_at - created_at FROM api_keys WHERE id = $1", new.key_id)
+
+    assert before[0].scopes == before[1].scopes == {"runs:read", "jobs:read"}
+    assert [row["id"] for row in listed] == [new.key_id]
+    assert timedelta(days=89) < life < timedelta(days=91)
+    published = await pool.fetch("SELECT type FROM outbox WHERE type LIKE 'api_key.%' ORDER BY id")
+    assert [row["type"] for row in published] == ["api_key.created", "api_key.created", "api_key.rotated"]

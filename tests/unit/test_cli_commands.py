@@ -38,7 +38,7 @@ def _run(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     "command",
     [
         "up", "down", "doctor", "demo", "migrate", "api", "gateway", "lanes", "docs",
-        "worker core", "worker results", "worker scan", "worker list", "worker revoke",
+        "worker core", "worker results", "worker scan", "worker list", "worker revoke", "worker rotate",
         "run start", "run watch", "run show", "run list", "run cancel", "run resume",
         "run pause", "run priority", "run rerun", "step cancel", "step priority",
         "job cancel", "job priority", "job rerun", "operation list", "operation show", "operation abort",
@@ -47,7 +47,7 @@ def _run(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
         "blackout list", "blackout once", "blackout weekly", "blackout remove",
         "job list", "job show", "target add", "target import", "target list", "target show",
         "asset list", "service list", "url list", "screenshot list", "screenshot save", "finding list",
-        "key create", "workspace create",
+        "key create", "key list", "key rotate", "key revoke", "workspace create",
         "definition save", "definition list", "definition delete",
         "config-profile save", "config-profile list", "config-profile delete",
         "schedule create", "schedule list", "schedule show", "schedule pause", "schedule resume",

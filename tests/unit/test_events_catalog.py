@@ -31,6 +31,7 @@ ROOT = Path(__file__).parents[2]
 PERSISTED = {
     "workspace.created",
     "api_key.created",
+    "api_key.rotated",
     "api_key.revoked",
     "target.created",
     "scan.schedule.created",
@@ -38,6 +39,7 @@ PERSISTED = {
     "scan.schedule.deleted",
     "job.cancelled",
     "operator.acted",
+    "worker.credential_rotated",
 }
 
 
