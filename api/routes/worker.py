@@ -176,6 +176,7 @@ async def claim(request: Request) -> Response:
             "category": answer.category,
             "run_id": answer.run_id,
             "options": answer.options,
+            "connector": answer.connector,
             "jobs": [{"job_id": j.job_id, "attempt": j.attempt, "spec": j.spec} for j in answer.jobs],
         }
     )
@@ -198,7 +199,6 @@ async def upload(request: Request) -> Response:
     body = await _read(request, UploadBody)
     async with resources.system_pool.acquire() as conn:
         dispatch = await workers.find_dispatch(conn, body.dispatch_id)
-            "connector": answer.connector,
     if dispatch is None:
         raise NotFound("no such dispatch", code="dispatch.not_found")
     _require_class(worker, dispatch)
