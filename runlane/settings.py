@@ -86,14 +86,14 @@ class Settings(BaseSettings):
         description="how long a scan worker's batches may finish once it is told to stop; what is left is "
         "given back, 0: at once (seconds)",
     )
+    worker_credential_days: int = Field(
+        30, ge=0, description="a scan worker gets a new credential at this age, 0: only when asked (days)"
+    )
     dispatch_window: int = Field(16, ge=1, le=200, description="batches of one step in flight (batches)")
     dispatch_budget: int = Field(
         200, ge=1, le=1000, description="dispatches of one workflow, retries included"
     )
     dispatch_least_batch: int = Field(
-    worker_credential_days: int = Field(
-        30, ge=0, description="a scan worker gets a new credential at this age, 0: only when asked (days)"
-    )
         1, ge=1, le=100, description="members of a batch while as many are due: more for throughput (jobs)"
     )
     open_shards: int = Field(4, ge=1, le=50, description="shards of one step open at once")
