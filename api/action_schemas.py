@@ -11,6 +11,7 @@ from runlane.jobs import JobStatus, Priority
 from runlane.waiting import PauseScope
 
 StepName = Annotated[str, Field(max_length=64, pattern=r"^[a-z0-9_-]+$")]
+ToolId = Annotated[str, Field(max_length=80, pattern=r"^[a-z0-9_-]+$")]
 Reason = Annotated[Printable, StringConstraints(max_length=1000)]
 
 
@@ -25,7 +26,7 @@ class CancelJobs(Why):
 
     run: UUID | None = Field(default=None, description="id of a run")
     step: StepName | None = Field(default=None, description="id of a step")
-    tool: StepName | None = Field(default=None, description="name of a tool")
+    tool: ToolId | None = Field(default=None, description="id of a tool")
     target: UUID | None = Field(default=None, description="id of a target")
     status: Literal[JobStatus.PENDING, JobStatus.IN_PROGRESS] | None = None
 

@@ -51,9 +51,3 @@ class Connectors(Answer):
     """Connectors that steps may name."""
 
     items: list[Connector]
-
-
-class CheckedManifest(Answer):
-    """A manifest as it was understood: every key, with its default where it had none."""
-
-    manifest: JsonObject

@@ -5,7 +5,7 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Path
 
 from api.action_schemas import Why
-from api.connector_schemas import CheckedManifest, Connector, ConnectorChanged, Connectors, NewConnector
+from api.connector_schemas import Connector, ConnectorChanged, Connectors, NewConnector
 from api.deps import ForPlatform, ReadRuns, WriteRuns, no_query
 from api.problems import problems
 from runlane.connectors import Manifest, load_manifest, read_manifest
@@ -37,12 +37,6 @@ async def add(access: WriteRuns, body: NewConnector) -> ConnectorChanged:
     wanted = connectors.NewConnector(access.workspace_id, _manifest(body))
     row = await connectors.add_connector(driver(access.conn), wanted, access.act(body.reason))
     return ConnectorChanged.model_validate(row)
-
-
-@router.post("/connectors/check", dependencies=[Depends(no_query)])
-async def check(_access: ReadRuns, body: NewConnector) -> CheckedManifest:
-    """Reads a manifest and adds nothing: all that is wrong with it, or what it says in full."""
-    return CheckedManifest(manifest=_manifest(body).as_json())
 
 
 @router.get("/connectors/{slug}", dependencies=[Depends(no_query)], responses=problems(NotFound))

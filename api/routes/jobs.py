@@ -41,7 +41,7 @@ class JobQuery(PageQuery):
 
     run: UUID | None = Field(None, description="id of a run")
     step: str | None = Field(None, max_length=64, pattern=r"^[a-z0-9_-]+$", description="id of a step")
-    tool: str | None = Field(None, max_length=64, pattern=r"^[a-z0-9_-]+$", description="name of a tool")
+    tool: str | None = Field(None, max_length=80, pattern=r"^[a-z0-9_-]+$", description="id of a tool")
     status: list[JobStatus] = Field(default_factory=list, max_length=6, description="may be repeated")
 
     @property

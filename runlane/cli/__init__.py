@@ -11,6 +11,7 @@ import typer
 from runlane.cli import (
     blackouts,
     config_profiles,
+    connectors,
     definitions,
     exclusions,
     inventory,
@@ -47,6 +48,7 @@ processes.register(app)
 app.add_typer(runs.app, name="run")
 app.add_typer(definitions.app, name="definition")
 app.add_typer(config_profiles.app, name="config-profile")
+app.add_typer(connectors.app, name="connector")
 app.add_typer(schedules.app, name="schedule")
 app.add_typer(steps.app, name="step")
 app.add_typer(jobs.app, name="job")

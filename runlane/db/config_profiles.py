@@ -13,13 +13,15 @@ from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from runlane import names
-from runlane.db import outbox
+from runlane.connectors import Connector
+from runlane.db import connectors, outbox
 from runlane.db.acts import Act, Action, Deed, acted
 from runlane.db.paging import Orders, Page, PageRequest, fetch_page
 from runlane.db.pool import Connection, Record
 from runlane.db.tables import tool_profiles
 from runlane.definitions import CREDENTIAL_FAULT, Definition, option_faults
 from runlane.errors import Conflict, Invalid, NotFound
+from runlane.tools import TOOLS
 
 MAX_PROFILES: Final = 500
 """Of a workspace."""
@@ -46,7 +48,6 @@ class NewProfile:
 
 _LOCK: Final = "SELECT pg_advisory_xact_lock(hashtextextended('config_profiles/' || $1::uuid::text, 0))"
 _COUNT: Final = "SELECT count(*) FROM tool_profiles WHERE workspace_id = $1 AND (tool_id, name) <> ($2, $3)"
-_IS_TOOL: Final = "SELECT EXISTS (SELECT FROM tools WHERE id = $1)"
 
 _SAVE: Final = """
 INSERT INTO tool_profiles (workspace_id, tool_id, name, options) VALUES ($1, $2, $3, $4)
@@ -75,10 +76,10 @@ async def save_profile(conn: Connection, wanted: NewProfile, act: Act) -> dict[s
             `definition.inline_secret`, all of these are credentials; `config_profile.too_large`.
         Conflict: `config_profile.too_many`.
     """
-    if not await conn.fetchval(_IS_TOOL, wanted.tool_id):
-        raise Invalid("no such tool", code="tool.unknown", fields={"tool": "unknown"})
-    _check(wanted)
-    key = (wanted.workspace_id, wanted.tool_id, wanted.name)
+    connector = await _connector(conn, wanted)
+    _check(wanted, connector)
+    tool_id = wanted.tool_id if connector is None else connector.tool_id
+    key = (wanted.workspace_id, tool_id, wanted.name)
     await conn.execute(_LOCK, wanted.workspace_id)
     if await conn.fetchval(_COUNT, *key) >= MAX_PROFILES:
         detail = f"a workspace has at most {MAX_PROFILES} profiles"
@@ -134,8 +135,18 @@ async def with_profiles(conn: Connection, workspace_id: UUID, definition: Defini
     return definition.with_profiles(found)
 
 
-def _check(wanted: NewProfile) -> None:
-    faults = option_faults(wanted.tool_id, wanted.options)
+async def _connector(conn: Connection, wanted: NewProfile) -> Connector | None:
+    """The connector that is meant; None for a tool that comes with the product."""
+    if wanted.tool_id in TOOLS:
+        return None
+    found = await connectors.named(conn, wanted.workspace_id, [wanted.tool_id])
+    if wanted.tool_id not in found:
+        raise Invalid("no such tool", code="tool.unknown", fields={"tool": "unknown"})
+    return found[wanted.tool_id]
+
+
+def _check(wanted: NewProfile, connector: Connector | None) -> None:
+    faults = option_faults(wanted.tool_id, wanted.options, connector)
     if faults and all(fault is CREDENTIAL_FAULT for fault in faults.values()):
         raise Invalid(CREDENTIAL_FAULT, code="definition.inline_secret", fields=faults)
     if faults:

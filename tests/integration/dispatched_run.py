@@ -8,11 +8,11 @@ from string import ascii_lowercase
 from uuid import UUID
 
 from runlane import names
+from runlane.db.definitions import read_definition
 from runlane.db.dispatch import NextBatches, next_batches
 from runlane.db.pool import Pool
 from runlane.db.runs import Owner, load
 from runlane.db.starting import StartRun, start_run
-from runlane.definitions import parse_definition
 
 _CALLS = count(1)
 """Every run has the same owner here, and no two of its calls the same number."""
@@ -42,7 +42,6 @@ async def dispatched_run(pool: Pool, workspace_id: UUID, shape: Shape | None = N
     """Writes a run over the targets `a.test`, `b.test`, … and dispatches all its jobs."""
     shape = shape or Shape()
     step = {"run": shape.tool, "config": dict(shape.config)}
-    definition = parse_definition({"name": "test", "jobs": {"only": step}})
     hosts = [f"{letter}.test" for letter in ascii_lowercase[: shape.batches * shape.jobs_each]]
     async with pool.acquire() as conn, conn.transaction():
         rows = await conn.fetch(
@@ -52,6 +51,7 @@ async def dispatched_run(pool: Pool, workspace_id: UUID, shape: Shape | None = N
             hosts,
         )
         targets = [row["id"] for row in rows]
+        definition = await read_definition(conn, workspace_id, {"name": "test", "jobs": {"only": step}})
         started = await start_run(conn, StartRun(workspace_id, definition, targets, "test"))
         await load(conn, started.run_id, OWNER)
         call = NextBatches(

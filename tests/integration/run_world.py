@@ -107,7 +107,7 @@ class RunWorld:
 
     @asynccontextmanager
     async def host(
-        self, tool: ToolFunction, *, slots: int = 50, in_bucket: bool = False
+        self, tool: ToolFunction, *, slots: int = 50, in_bucket: bool = False, toolset: str = "probe"
     ) -> AsyncIterator[ScanHost]:
         """A scan host of the workspace, on a connection of its own.
 
@@ -116,8 +116,9 @@ class RunWorld:
         config = self.temporal.service_client.config
         client = await Client.connect(config.target_host, identity=config.identity)
         storage = self.storage if in_bucket else None
-        host = await enrol(self.pool, self.workspace_id, slots=slots, storage=storage)
-        async with serve(host, client, tool, slots=slots):
+        host = await enrol(self.pool, self.workspace_id, slots=slots, storage=storage, toolset=toolset)
+        queue = names.scan_queue(self.workspace_id, toolset)
+        async with serve(host, client, tool, slots=slots, queue=queue):
             yield host
 
     async def begin(self, definition: Definition, count: int = 1) -> UUID:

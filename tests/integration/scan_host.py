@@ -104,21 +104,23 @@ async def enrol(
     storage: Storage | None = None,
     is_shared: bool = False,
     network_id: UUID | None = None,
+    toolset: str = "probe",
 ) -> ScanHost:
     """Enrols a worker of the workspace, or one that all share; nothing serves its queue."""
     incarnation = uuid4()
     worker_id = await pool.fetchval(
         """INSERT INTO workers (scope, workspace_id, network_id, name, token_digest, incarnation, status,
                                 toolsets, slots, beat_at, stream_seen_at)
-           VALUES ($5, $1, $6, 'test host', $2, $3, 'online', '{probe}', $4, clock_timestamp(),
+           VALUES ($5, $1, $6, 'test host', $2, $3, 'online', ARRAY[$7], $4, clock_timestamp(),
                    clock_timestamp())
            RETURNING id""",
         None if is_shared else workspace_id,
         uuid4().bytes * 2,
         incarnation,
-        {"probe": slots},
+        {toolset: slots},
         "shared" if is_shared else "workspace",
         network_id,
+        toolset,
     )
     return ScanHost(pool, workspace_id, worker_id, incarnation, storage)
 

@@ -12,6 +12,10 @@ from temporalio.client import Client
 from temporalio.worker import Worker
 
 from runlane import names
+from runlane.connectors import read_manifest
+from runlane.db.acts import Act
+from runlane.db.connectors import NewConnector, add_connector, switch_connector
+from runlane.db.definitions import read_definition
 from runlane.db.pool import Pool
 from runlane.runs import BatchInput, BatchResult
 from runlane.settings import Settings
@@ -20,6 +24,7 @@ from runlane.storage import Storage, StorageConfig
 from tests.conftest import Database
 from tests.integration.run_world import RunWorld, graph
 from tests.integration.scan_host import Done, enrol
+from tests.integration.test_connectors import ECHO
 
 pytestmark = pytest.mark.integration
 
@@ -61,14 +66,26 @@ async def test_job_of_a_host_that_only_answers_rests_before_it_is_dispatched_aga
         await world.end_of(run_id)
 
 
-async def test_job_of_a_tool_that_was_switched_off_rests_and_is_done_once_it_is_on(world: RunWorld) -> None:
-    await world.pool.execute("UPDATE tools SET enabled = false WHERE id = 'noop'")
+async def test_run_waits_while_its_connector_is_off_and_goes_on_when_it_is_on(world: RunWorld) -> None:
+    pool, workspace_id = world.pool, world.workspace_id
+    async with pool.acquire() as conn, conn.transaction():
+        await add_connector(conn, NewConnector(workspace_id, read_manifest(ECHO)), Act())
+        off = await switch_connector(conn, workspace_id, "echo", Act(), is_on=False)
+        step = {"name": "test", "jobs": {"a": {"run": "echo"}}}
+        definition = await read_definition(conn, workspace_id, step)
 
-    async with world.host(lambda _step, _job: Done()):
-        run_id = await world.start(graph(a=[]))
-        await world.until(RESTS)
-        await world.pool.execute("UPDATE tools SET enabled = true WHERE id = 'noop'")
+    async with world.host(lambda _step, _job: Done(), toolset="container"):
+        run_id = await world.start(definition)
+        await world.until(
+            "SELECT blocked_reason = $2 FROM job_histories WHERE id = $1",
+            run_id,
+            f"the tool {off['tool_id']} is switched off",
+        )
+        dispatched = await world.value("SELECT count(*) FROM dispatches")
+        async with pool.acquire() as conn, conn.transaction():
+            await switch_connector(conn, workspace_id, "echo", Act(), is_on=True)
+        await world.relay()
         status = await world.end_of(run_id)
 
+    assert dispatched == 0
     assert status == "completed"
-    assert await world.value("SELECT count(*) FROM dispatches") == 2

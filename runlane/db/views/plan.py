@@ -15,7 +15,7 @@ from runlane.db.routes import PLACE, Routes
 from runlane.db.run_requests import RunRequest, start_of
 from runlane.db.starting import start_run
 from runlane.jobs import JobStatus
-from runlane.waiting import no_worker
+from runlane.waiting import no_worker, tool_off
 
 MAX_ADMITTED: Final = 5_000
 """Jobs of a step that are counted; of a step with more it is said that there are more."""
@@ -65,7 +65,8 @@ class RunPlan:
 
 
 _STEPS: Final = """
-SELECT s.step_id, s.name, s.tool_id, s.config, t.toolset, s.admitted_at IS NOT NULL AS is_admitted, w.allow_shared,
+SELECT s.step_id, s.name, s.tool_id, s.config, t.toolset, t.enabled, s.admitted_at IS NOT NULL AS is_admitted,
+       w.allow_shared,
        ARRAY(SELECT n.needs FROM run_needs n WHERE n.run_id = s.run_id AND n.step_id = s.step_id
              ORDER BY n.needs) AS needs
 FROM run_steps s
@@ -150,6 +151,8 @@ def _step_plan(step: Record, jobs: Sequence[Record], routes: Routes) -> StepPlan
     skipped = {
         row["reason"] or row["status"]: row["jobs"] for row in own if row["status"] != JobStatus.PENDING
     }
+    if not step["enabled"]:
+        missing = [tool_off(step["tool_id"]), *missing]
     return StepPlan(
         step_id=step["step_id"],
         name=step["name"],
