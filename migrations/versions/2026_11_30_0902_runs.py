@@ -67,16 +67,6 @@ CREATE TABLE workflow_definitions (
 CREATE UNIQUE INDEX workflow_definitions_name
   ON workflow_definitions (workspace_id, name) NULLS NOT DISTINCT WHERE deleted_at IS NULL;
 
-CREATE TABLE projects (
-  id uuid PRIMARY KEY DEFAULT uuidv7(),
-  workspace_id uuid NOT NULL REFERENCES workspaces ON DELETE CASCADE,
-  name text NOT NULL CHECK (length(name) BETWEEN 1 AND 100),
-  created_at timestamptz NOT NULL DEFAULT clock_timestamp(),
-  deleted_at timestamptz,
-  UNIQUE (workspace_id, id)
-);
-
-CREATE TABLE project_scopes (
 CREATE TABLE definition_versions (
   workspace_id uuid NOT NULL,
   definition_id uuid NOT NULL,
@@ -89,6 +79,16 @@ CREATE TABLE definition_versions (
 );
 COMMENT ON TABLE definition_versions IS 'what a saved definition said, version by version';
 
+CREATE TABLE projects (
+  id uuid PRIMARY KEY DEFAULT uuidv7(),
+  workspace_id uuid NOT NULL REFERENCES workspaces ON DELETE CASCADE,
+  name text NOT NULL CHECK (length(name) BETWEEN 1 AND 100),
+  created_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+  deleted_at timestamptz,
+  UNIQUE (workspace_id, id)
+);
+
+CREATE TABLE project_scopes (
   id uuid PRIMARY KEY DEFAULT uuidv7(),
   workspace_id uuid NOT NULL,
   project_id uuid NOT NULL,
@@ -169,6 +169,7 @@ CREATE TABLE job_histories (
     ON DELETE SET NULL (rerun_of)
 );
 COMMENT ON COLUMN job_histories.definition IS 'frozen at start: later edits of the definition change nothing';
+COMMENT ON COLUMN job_histories.definition_version IS 'of the saved definition that it was started from';
 COMMENT ON COLUMN job_histories.nudged_at IS 'set by the transaction that asks the workflow to look; cleared by its read';
 COMMENT ON COLUMN job_histories.owner IS 'Temporal run id of the workflow that adopted it last: an older one takes no rows';
 COMMENT ON COLUMN job_histories.jobs_pruned_at IS 'its last job was pruned: it has left the list, its page opens';
@@ -179,7 +180,6 @@ CREATE INDEX job_histories_open_of ON job_histories (workspace_id) WHERE closed_
 CREATE TABLE run_targets (
   workspace_id uuid NOT NULL,
   run_id uuid NOT NULL,
-COMMENT ON COLUMN job_histories.definition_version IS 'of the saved definition that it was started from';
   target_id uuid NOT NULL,
   PRIMARY KEY (run_id, target_id),
   FOREIGN KEY (workspace_id, run_id) REFERENCES job_histories (workspace_id, id) ON DELETE CASCADE,
