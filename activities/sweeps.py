@@ -22,7 +22,7 @@ from activities.heartbeats import beating
 from activities.results import EndedBatch, ResultActivities, SettleInput
 from runlane import names
 from runlane.archive import ARCHIVE_EVENTS, archive_of
-from runlane.db import fires
+from runlane.db import fires, uploads
 from runlane.db.engine import is_lost
 from runlane.db.pool import Connection, Pool
 from runlane.db.settle import Ending
@@ -106,6 +106,7 @@ class SweepActivities:
             ),
             Part.STAGED_RESULTS: self._remove_results,
             Part.STAGED_OBJECTS: self._remove_objects,
+            Part.UPLOADS: self._remove_uploads,
             Part.PICTURES: self._remove_pictures,
             Part.AUDIT_EVENTS: self._archive_audit,
             Part.OUTBOX_DAYS: self._drop_days,
@@ -245,6 +246,14 @@ class SweepActivities:
         await self._storage.discard(orphans)
         report = Report(len(objects), len(orphans))
         return _answer(report, objects[-1].key if len(objects) == PAGE else "")
+
+    async def _remove_uploads(self, cursor: str) -> SweepAnswer:
+        """Rows first, their objects after each commit: a crash in between leaves orphans of the bucket."""
+        async with self._pool.acquire() as conn:
+            found = await uploads.find_expired(conn, _after(cursor), PAGE)
+        keys, failed = await self._each(found, uploads.forget)
+        await self._storage.discard(keys)
+        return _page(found, Report(len(found), len(found) - failed, failed))
 
     async def _remove_pictures(self, cursor: str) -> SweepAnswer:
         """Pictures that no row refers to. One of unknown age stays; a young one may be on its way."""

@@ -11,7 +11,7 @@ import re
 import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from itertools import islice
 from urllib.parse import urlsplit
 from uuid import UUID
@@ -24,6 +24,7 @@ from urllib3.exceptions import HTTPError
 
 from runlane import names
 from runlane.errors import Unavailable
+from runlane.presigning import Signer
 
 _OBJECT_NAME = re.compile(r"[0-9a-f]{32}\.ndjson")
 
@@ -105,7 +106,9 @@ class Storage:
         self._bucket = bucket
         self._config = config
         self._internal = _client(config.endpoint, config)
-        self._public = _client(config.public_url or config.endpoint, config)
+        self._signer = Signer(
+            config.public_url or config.endpoint, config.access_key, config.secret_key, config.region
+        )
 
     def of_pictures(self) -> "Storage":
         """The bucket of pictures on the same server."""
@@ -125,14 +128,23 @@ class Storage:
         except HTTPError as error:
             raise Unavailable("the object storage does not answer") from error
 
-    async def upload_url(self, key: str) -> str:
-        """Presigned PUT for a scan host, valid for 15 minutes from now."""
-        return await asyncio.to_thread(
-            self._public.presigned_put_object,
-            bucket_name=self._bucket,
-            object_name=key,
-            expires=UPLOAD_EXPIRY,
-        )
+    def upload_url(self, key: str, size_bytes: int) -> str:
+        """Presigned PUT of exactly so many bytes for a scan host, valid for 15 minutes from now."""
+        return self._signer.put_url(f"/{self._bucket}/{key}", size_bytes, datetime.now(UTC), UPLOAD_EXPIRY)
+
+    async def size_of(self, key: str) -> int | None:
+        """Size of an object in bytes; None if it is not there."""
+        return await asyncio.to_thread(self._size_of, key)
+
+    def _size_of(self, key: str) -> int | None:
+        try:
+            return self._internal.stat_object(bucket_name=self._bucket, object_name=key).size
+        except S3Error as error:
+            if error.code in {"NoSuchKey", "NoSuchBucket"}:
+                return None
+            raise Unavailable(f"object storage: {error.code}") from error
+        except HTTPError as error:
+            raise Unavailable("the object storage does not answer") from error
 
     async def put(self, key: str, body: bytes) -> None:
         """Writes an object; repeated with the same content it changes nothing."""

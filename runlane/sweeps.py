@@ -25,6 +25,7 @@ class Part(StrEnum):
     OLD_JOBS = "old_jobs"
     STAGED_RESULTS = "staged_results"
     STAGED_OBJECTS = "staged_objects"
+    UPLOADS = "uploads"
     PICTURES = "pictures"
     AUDIT_EVENTS = "audit_events"
     OUTBOX_DAYS = "outbox_days"
@@ -73,6 +74,12 @@ _ALL: Final = (
         "writes down fires of schedules that were missed, and has Temporal told of these schedules again",
     ),
     Sweep("outbox", HOUR, (Part.OUTBOX_DAYS,), "drops days of the outbox that everybody has handled"),
+    Sweep(
+        "uploads",
+        10 * MINUTE,
+        (Part.UPLOADS,),
+        "removes what scan workers have uploaded and never staged, when its URL has expired",
+    ),
     Sweep("jobs", DAY, (Part.OLD_JOBS,), "prunes old jobs in a final state", at=3 * HOUR),
     Sweep(
         "results",

@@ -24,12 +24,12 @@ from api.gate import caller_of, worker_of
 from api.resources import Resources
 from api.worker_bodies import ClaimBody, HeartbeatBody, JoinBody, ResultsBody, TailBody, UploadBody
 from runlane import names
-from runlane.db import claims, credentials, staging, tails, workers
+from runlane.db import claims, credentials, staging, tails, uploads, workers
 from runlane.db.keys import Principal, Scope
 from runlane.db.pool import Connection
 from runlane.db.workers import DispatchContext, Worker
 from runlane.errors import Conflict, Forbidden, Invalid, NotFound, TooLarge, Unavailable
-from runlane.storage import is_object_key, object_key
+from runlane.storage import UPLOAD_EXPIRY, is_object_key, object_key
 
 HEARTBEAT_S: Final = 5.0
 """Time between heartbeats of a worker: how late a lost cancel is made up for."""
@@ -202,8 +202,13 @@ async def upload(request: Request) -> Response:
     if dispatch is None:
         raise NotFound("no such dispatch", code="dispatch.not_found")
     _require_class(worker, dispatch)
-    key = object_key(dispatch.workspace_id, dispatch.dispatch_id)
-    return _json({"url": await resources.storage.upload_url(key), "key": key})
+    wanted = uploads.Wanted(
+        worker.worker_id, dispatch.workspace_id, dispatch.dispatch_id, body.size, bytes.fromhex(body.sha256)
+    )
+    fresh = object_key(dispatch.workspace_id, dispatch.dispatch_id)
+    async with resources.system_pool.acquire() as conn, conn.transaction():
+        key = await uploads.reserve(conn, wanted, fresh, UPLOAD_EXPIRY)
+    return _json({"url": resources.storage.upload_url(key, body.size), "key": key})
 
 
 @router.post("/results")
@@ -212,26 +217,46 @@ async def results(request: Request) -> Response:
     worker = _worker(request)
     body = await _read(request, ResultsBody)
     inline = _inline(body, resources_of(request).settings.stage_inline_bytes)
-    async with resources_of(request).system_pool.acquire() as conn:
+    resources = resources_of(request)
+    async with resources.system_pool.acquire() as conn:
         dispatch = await workers.find_dispatch(conn, body.dispatch_id)
-        if dispatch is None:  # the run was deleted, and its jobs with it
-            return _json({"accepted": [], "stale": [member.job_id for member in body.members]})
-        delivery = staging.Delivery(
-            worker_id=worker.worker_id,
-            incarnation=body.incarnation,
-            dispatch_id=body.dispatch_id,
-            members=[member.staged for member in body.members],
-            body=inline,
-            object_ref=_object_ref(body, dispatch),
-        )
-        async with conn.transaction():
-            staged = await staging.stage(conn, delivery)
+    if dispatch is None:  # the run was deleted, and its jobs with it
+        return _json({"accepted": [], "stale": [member.job_id for member in body.members]})
+    delivery = staging.Delivery(
+        worker_id=worker.worker_id,
+        incarnation=body.incarnation,
+        dispatch_id=body.dispatch_id,
+        members=[member.staged for member in body.members],
+        body=inline,
+        object_ref=_object_ref(body, dispatch),
+    )
+    if delivery.object_ref is not None:
+        await _require_object(resources, delivery.object_ref)
+    async with resources.system_pool.acquire() as conn, conn.transaction():
+        if delivery.object_ref is not None:
+            await _accept(conn, worker, delivery.object_ref)
+        staged = await staging.stage(conn, delivery)
     return _json({"accepted": staged.accepted, "stale": staged.stale})
 
 
 def _inline(body: ResultsBody, most_bytes: int) -> bytes | None:
     if body.body is None:
         return None
+async def _require_object(resources: Resources, ref: staging.ObjectRef) -> None:
+    """Passes if the object is there and as large as was announced; a larger one is removed at once."""
+    size_bytes = await resources.storage.size_of(ref.key)
+    if size_bytes is None:
+        raise Unavailable("the object is not there: upload it again", code="result.object_missing")
+    if size_bytes != ref.size_bytes:
+        await resources.storage.discard([ref.key])
+        raise Invalid("the object is not as large as was announced", code="result.object")
+
+
+async def _accept(conn: Connection, worker: Worker, ref: staging.ObjectRef) -> None:
+    if not await uploads.accept(conn, worker.worker_id, ref):
+        raise Invalid("the object is not the one that was announced", code="result.object")
+
+
     try:
         inline = b64decode(body.body, validate=True)
     except binascii.Error as error:

@@ -106,6 +106,21 @@ CREATE TABLE job_results (
 COMMENT ON TABLE job_results IS 'staged results: one per delivery of a batch; in the row when small, else in the bucket';
 COMMENT ON COLUMN job_results.kept IS 'a merge failed for good: kept for a later merge';
 
+CREATE TABLE uploads (
+  id uuid PRIMARY KEY DEFAULT uuidv7(),
+  workspace_id uuid NOT NULL REFERENCES workspaces ON DELETE CASCADE,
+  worker_id uuid NOT NULL REFERENCES workers,
+  dispatch_id uuid NOT NULL,
+  object_key text NOT NULL UNIQUE,
+  size_bytes bigint NOT NULL CHECK (size_bytes > 0),
+  sha256 bytea NOT NULL CHECK (length(sha256) = 32),
+  expires_at timestamptz NOT NULL,
+  staged_at timestamptz,
+  created_at timestamptz NOT NULL DEFAULT clock_timestamp()
+);
+COMMENT ON TABLE uploads IS 'places in the bucket that workers may upload a body to, until their URLs have expired';
+CREATE INDEX uploads_outstanding ON uploads (worker_id) WHERE staged_at IS NULL;
+
 CREATE TABLE job_attempts (
   job_id uuid NOT NULL,
   attempt integer NOT NULL CHECK (attempt > 0),

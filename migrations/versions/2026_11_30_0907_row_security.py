@@ -16,7 +16,7 @@ TENANT_TABLES = (
     "idempotency_keys", "targets", "asset_groups", "asset_group_members", "assets", "ports",
     "asset_services", "urls", "technologies", "vulnerabilities", "tool_profiles", "projects",
     "project_scopes", "definition_versions", "schedules", "schedule_fires", "job_histories", "run_targets",
-    "run_steps", "run_needs", "run_shards", "dispatches", "jobs", "job_results", "job_attempts", "job_error_logs",
+    "run_steps", "run_needs", "run_shards", "dispatches", "jobs", "job_results", "uploads", "job_attempts", "job_error_logs",
     "port_observations", "http_responses", "url_observations", "screenshots", "limit_claims",
     "blackout_windows", "commands", "outbox", "audit_events", "operations",
 )  # fmt: skip

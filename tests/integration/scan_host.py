@@ -82,7 +82,7 @@ class ScanHost:
     async def _upload(self, storage: Storage, dispatch_id: UUID, body: bytes) -> ObjectRef:
         key = object_key(self.workspace_id, dispatch_id)
         async with httpx2.AsyncClient() as client:
-            response = await client.put(await storage.upload_url(key), content=body)
+            response = await client.put(storage.upload_url(key, len(body)), content=body)
         response.raise_for_status()
         return ObjectRef(key, len(body), hashlib.sha256(body).digest())
 
