@@ -83,9 +83,13 @@ class ResultActivities:
             return await self._settle(request)
 
     async def _settle(self, request: SettleInput) -> SettleResult:
-        endings = {UUID(batch.dispatch_id): Ending(batch.ending) for batch in request.batches}
+        endings = _endings(request.batches)
         async with self._pool.acquire() as conn:
-            attempts = await settle.attempts_of(conn, list(endings))
+            attempts = [
+                attempt
+                for attempt in await settle.attempts_of(conn, list(endings))
+                if attempt.staged is not None or endings[attempt.dispatch_id] is not Ending.RUNNING
+            ]
             staged = await settle.bodies_of(conn, attempts)
         bodies = fitting(staged)
         left = {body.result_id for body in staged[len(bodies) :]}
@@ -102,7 +106,8 @@ class ResultActivities:
             again = {attempt.dispatch_id for attempt in merge.failed}
             late = waiting | _staged_late(attempts, locked) - again
             for is_lost in (False, True):
-                ended = [i for i, e in endings.items() if (e is Ending.LOST) is is_lost]
+                over = {i: e for i, e in endings.items() if e is not Ending.RUNNING}
+                ended = [i for i, e in over.items() if (e is Ending.LOST) is is_lost]
                 closed = [i for i in ended if i not in again | late]
                 if closed:
                     late |= await settle.close(conn, closed, is_lost=is_lost)
@@ -124,6 +129,12 @@ async def _discard(storage: Storage, keys: list[str]) -> None:
         await storage.discard(keys)
     except Unavailable as error:
         log.warning("objects_left", objects=len(keys), detail=error.detail)
+
+
+def _endings(batches: Sequence[EndedBatch]) -> dict[UUID, Ending]:
+    """How each batch ended: one that was running when it came into the group may have ended since."""
+    goes_on_first = sorted(batches, key=lambda batch: batch.ending != Ending.RUNNING)
+    return {UUID(batch.dispatch_id): Ending(batch.ending) for batch in goes_on_first}
 
 
 def _staged_late(attempts: Sequence[Attempt], locked: Sequence[Attempt]) -> set[UUID]:

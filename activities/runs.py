@@ -47,6 +47,7 @@ class RunView:
     is_closed: bool
     steps: list[Step] = field(default_factory=list)
     orphans: list[str] = field(default_factory=list)
+    slow: list[str] = field(default_factory=list)
 
 
 @dataclass
@@ -286,4 +287,5 @@ def _run_view(read: runs.RunRead) -> RunView:
         is_closed=read.is_closed,
         steps=read.steps,
         orphans=[str(dispatch_id) for dispatch_id in read.orphans],
+        slow=[str(dispatch_id) for dispatch_id in read.slow],
     )

@@ -22,7 +22,7 @@ from activities.heartbeats import beating
 from activities.results import EndedBatch, ResultActivities, SettleInput
 from runlane import names
 from runlane.archive import ARCHIVE_EVENTS, archive_of
-from runlane.db import fires, uploads
+from runlane.db import fires, slow_batches, uploads
 from runlane.db.engine import is_lost
 from runlane.db.pool import Connection, Pool
 from runlane.db.settle import Ending
@@ -96,6 +96,7 @@ class SweepActivities:
             Part.LATE_NUDGES: self._repeat_nudges,
             Part.LOST_WORKFLOWS: self._start_lost,
             Part.ORPHANED_JOBS: self._look_after_orphans,
+            Part.SLOW_BATCHES: self._settle_early,
             Part.FAILED_MERGES: partial(self._pages, failed_merges.find_failed_merges, failed_merges.rerun),
             Part.STALLED_RUNS: self._advance_stalled,
             Part.MISSED_FIRES: partial(self._pages, fires.find_overdue, fires.note_missed),
@@ -168,6 +169,12 @@ class SweepActivities:
         async with self._pool.acquire() as conn, conn.transaction():
             repeated = await runs.repeat_nudges(conn, PAGE)
         return _answer(Report(repeated, repeated))
+
+    async def _settle_early(self, _cursor: str) -> SweepAnswer:
+        """Has workflows settle what their slow batches have staged; the settle itself is theirs."""
+        async with self._pool.acquire() as conn, conn.transaction():
+            asked = await slow_batches.nudge_slow(conn, PAGE)
+        return _answer(Report(asked, asked))
 
     async def _start_lost(self, cursor: str) -> SweepAnswer:
         """Starts the workflows of open runs that Temporal does not run; they adopt what they find.

@@ -14,6 +14,7 @@ from uuid import UUID, uuid4
 import asyncpg
 
 from benchmarks.report import Bound
+from runlane.db import slow_batches
 from runlane.db.claims import ClaimRequest, claim
 from runlane.db.migrate import seed_tools, upgrade
 from runlane.db.pool import Connection, Pool, open_pool
@@ -216,7 +217,7 @@ async def add_finished(pool: Pool, scene: Scene, count: int, runs_count: int = 1
 
 async def buffers(pool: Pool, scene: Scene) -> Mapping[str, int]:
     """Buffers that each call touches, by its name."""
-    return {name: await _least(pool, call) for name, call in _calls(scene).items()}
+    return {name: await touched_by(pool, call) for name, call in _calls(scene).items()}
 
 
 def _calls(scene: Scene) -> Mapping[str, Call]:
@@ -227,6 +228,7 @@ def _calls(scene: Scene) -> Mapping[str, Call]:
         "sweep late_nudges": lambda conn: runs.repeat_nudges(conn, _PAGE),
         "sweep lost_workflows": lambda conn: runs.find_open_runs(conn, _START, _PAGE),
         "sweep orphaned_jobs": _orphans,
+        "sweep slow_batches": lambda conn: slow_batches.nudge_slow(conn, _PAGE),
         "sweep failed_merges": lambda conn: failed_merges.find_failed_merges(conn, _START, _PAGE),
         "sweep stalled_runs": runs.find_stalled,
     }
@@ -237,7 +239,8 @@ async def _orphans(conn: Connection) -> None:
     await runs.find_orphaned(conn, _START, _PAGE)
 
 
-async def _least(pool: Pool, call: Call) -> int:
+async def touched_by(pool: Pool, call: Call) -> int:
+    """Buffers that a call touches in a transaction that is rolled back, the least of some rounds."""
     async with pool.acquire() as conn:
         return min([await _touched_by(conn, call) for _ in range(ROUNDS)])
 

@@ -19,6 +19,7 @@ class Part(StrEnum):
     LATE_NUDGES = "late_nudges"
     LOST_WORKFLOWS = "lost_workflows"
     ORPHANED_JOBS = "orphaned_jobs"
+    SLOW_BATCHES = "slow_batches"
     FAILED_MERGES = "failed_merges"
     STALLED_RUNS = "stalled_runs"
     MISSED_FIRES = "missed_fires"
@@ -58,8 +59,15 @@ _ALL: Final = (
     Sweep(
         "stuck",
         MINUTE,
-        (Part.LATE_NUDGES, Part.LOST_WORKFLOWS, Part.ORPHANED_JOBS, Part.FAILED_MERGES),
-        "starts lost workflows again, releases or merges jobs without owner, re-runs failed merges",
+        (
+            Part.LATE_NUDGES,
+            Part.LOST_WORKFLOWS,
+            Part.ORPHANED_JOBS,
+            Part.SLOW_BATCHES,
+            Part.FAILED_MERGES,
+        ),
+        "starts lost workflows again, releases or merges jobs without owner, has what slow batches have staged "
+        "so far merged, re-runs failed merges",
     ),
     Sweep(
         "stalled",

@@ -171,6 +171,11 @@ class Dispatcher:
                 _let_go(flight)
             self._ended.append(EndedBatch(dispatch_id, ending))
 
+    def settle_early(self, dispatch_ids: Sequence[str]) -> None:
+        """Has settled what running batches have staged so far; they go on."""
+        running = [dispatch_id for dispatch_id in dispatch_ids if dispatch_id in self._flights]
+        self._ended += [EndedBatch(dispatch_id, Ending.RUNNING) for dispatch_id in running]
+
     def forget(self) -> None:
         """Drops every batch in hand without settling it: an adoption of the run starts from its rows."""
         for flight in self._flights.values():
@@ -278,6 +283,7 @@ def _said(answer: object) -> Ending:
         return Ending.ENDED
     try:
         result = workflow.payload_converter().from_payload(answer.payload, BatchResult)
-        return Ending(result.outcome)
+        said = Ending(result.outcome)
     except DECODE_ERRORS:
         return Ending.ENDED
+    return Ending.ENDED if said is Ending.RUNNING else said

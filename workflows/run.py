@@ -132,6 +132,7 @@ class RunWorkflow:
         )
         self._see(view)
         self._dispatcher.abandon(view.orphans, Ending.LOST)
+        self._dispatcher.settle_early(view.slow)
 
     def _see(self, view: RunView) -> None:
         self._steps = {step.step_id: step for step in view.steps}

@@ -85,3 +85,4 @@ class StepShard:
         )
         self._is_closed = view.is_closed
         self._dispatcher.abandon(view.orphans, Ending.LOST)
+        self._dispatcher.settle_early(view.slow)

@@ -1,5 +1,6 @@
 """What a run's workflow reads and writes about the run itself: load, adopt, resync, close, skip."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from uuid import UUID
@@ -10,6 +11,7 @@ from runlane.db.cancel import CAUSE_SCOPE
 from runlane.db.guards import FAILED, IN_PROGRESS, PENDING, is_rerun, job_may, run_may, step_may
 from runlane.db.pool import Connection, Record
 from runlane.db.skips import skipped
+from runlane.db.slow_batches import slow_of
 from runlane.errors import Conflict, NotFound, Refused
 from runlane.events import EVENT_CATALOG, Envelope, envelope
 from runlane.events.payloads import RunPayload, StepPayload
@@ -29,6 +31,8 @@ class RunRead:
     steps: list[Step] = field(default_factory=list)
     orphans: list[UUID] = field(default_factory=list)
     """Dispatches with jobs in progress that nobody waits for any more."""
+    slow: list[UUID] = field(default_factory=list)
+    """Dispatches that go on, with outcomes that have been staged for long."""
 
 
 _START = f"""
@@ -185,15 +189,18 @@ async def resync(conn: Connection, run_id: UUID, workflow_id: str) -> RunRead:
     """Reads a run again after a nudge; orphans are this workflow's dispatches that nobody need wait for.
 
     Those are the ones whose worker is gone, and those whose jobs have all been cancelled or taken out of
-    them: a batch that no worker has taken yet would keep its place in the window for nothing.
+    them: a batch that no worker has taken yet would keep its place in the window for nothing. Slow ones go
+    on, and are to be settled as far as they are.
     """
     await conn.execute(_CLEAR_NUDGE, workflow_id, run_id)
     rows = await conn.fetch(_ABANDONED, run_id, workflow_id)
     rows += await conn.fetch(_EMPTY, run_id, workflow_id)
-    return await _read(conn, run_id, [row[0] for row in rows])
+    orphans = [row[0] for row in rows]
+    slow = [each for each in await slow_of(conn, run_id, workflow_id) if each not in orphans]
+    return await _read(conn, run_id, orphans, slow)
 
 
-async def _read(conn: Connection, run_id: UUID, orphans: list[UUID]) -> RunRead:
+async def _read(conn: Connection, run_id: UUID, orphans: list[UUID], slow: Sequence[UUID] = ()) -> RunRead:
     run = await conn.fetchrow(_RUN, run_id)
     if run is None:
         raise NotFound("no such run", code="run.not_found")
@@ -209,7 +216,9 @@ async def _read(conn: Connection, run_id: UUID, orphans: list[UUID]) -> RunRead:
         for row in await conn.fetch(_STEPS, run_id)
     ]
     status = RunStatus(run["status"])
-    return RunRead(run_id, run["workspace_id"], run["name"], status, status in RUNS.terminal, steps, orphans)
+    return RunRead(
+        run_id, run["workspace_id"], run["name"], status, status in RUNS.terminal, steps, orphans, list(slow)
+    )
 
 
 def _run_started(run_id: UUID, row: Record) -> Envelope:

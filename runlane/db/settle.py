@@ -52,6 +52,7 @@ class Ending(StrEnum):
     LOST = "lost"  # heartbeat timeout, broken control stream
     RELEASED = "released"  # drain, or a workflow that began anew
     CANCELLED = "cancelled"
+    RUNNING = "running"  # it goes on: only what is staged is settled
 
 
 @dataclass(frozen=True, slots=True)

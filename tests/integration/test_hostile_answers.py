@@ -72,6 +72,7 @@ async def answering(host: ScanHost, client: Client, answer: object) -> AsyncIter
     "answer",
     [
         {"dispatch_id": "x", "outcome": "no such outcome"},
+        {"dispatch_id": "x", "outcome": "running"},
         {"outcome": 1},
         None,
         [1],
@@ -79,7 +80,7 @@ async def answering(host: ScanHost, client: Client, answer: object) -> AsyncIter
         UNKNOWN,
         ApplicationError("failed", UNREADABLE),
     ],
-    ids=["outcome", "fields", "nothing", "list", "unreadable", "unknown", "failure"],
+    ids=["outcome", "running", "fields", "nothing", "list", "unreadable", "unknown", "failure"],
 )
 async def test_run_ends_whatever_a_host_answers(world: RunWorld, answer: object) -> None:
     host = await enrol(world.pool, world.workspace_id)
