@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from api.app import create_app
+from runlane.connectors.schema import manifest_schema
 from runlane.events.docs import render_events
 from runlane.settings import Settings, example_environment
 from runlane.states import render_states
@@ -14,6 +15,7 @@ def generated_documents() -> Mapping[Path, str]:
     """Text of every generated document by its place in the repository."""
     return {
         Path("docs/generated/openapi.json"): openapi_document(),
+        Path("docs/generated/connector.schema.json"): manifest_schema(),
         Path("docs/generated/events.md"): render_events(),
         Path("docs/generated/states.md"): render_states(),
         Path(".env.example"): example_environment(),

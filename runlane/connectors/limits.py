@@ -1,5 +1,6 @@
 """Limits of one container: each bounded, and a malformed one refused rather than left out."""
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Final
 
@@ -7,6 +8,23 @@ from runlane.connectors.faults import Part
 
 MAX_BATCH_S: Final = 86_400.0
 """Seconds that a whole batch may take at most."""
+
+WHOLES: Final[Mapping[str, tuple[int, int]]] = {
+    "memory_mb": (8, 65_536),
+    "pids": (1, 4_096),
+    "tmpfs_mb": (0, 4_096),
+    "output_mb": (1, 256),
+    "parallelism": (1, 32),
+    "max_batch": (1, 100),
+}
+"""Bounds of limits that are whole numbers, both included."""
+
+NUMBERS: Final[Mapping[str, tuple[float, float]]] = {
+    "cpus": (0.05, 64),
+    "wall_s": (1, 14_400),
+    "silence_s": (1, 14_400),
+}
+"""Bounds of the others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,15 +58,15 @@ def read_limits(part: Part) -> Limits:
     part.only(frozenset(Limits.__slots__), {})
     usual = Limits()
     limits = Limits(
-        memory_mb=part.whole("memory_mb", usual.memory_mb, 8, 65_536),
-        cpus=part.number("cpus", usual.cpus, 0.05, 64),
-        pids=part.whole("pids", usual.pids, 1, 4_096),
-        tmpfs_mb=part.whole("tmpfs_mb", usual.tmpfs_mb, 0, 4_096),
-        wall_s=part.number("wall_s", usual.wall_s, 1, 14_400),
-        silence_s=part.number("silence_s", usual.silence_s, 1, 14_400),
-        output_mb=part.whole("output_mb", usual.output_mb, 1, 256),
-        parallelism=part.whole("parallelism", usual.parallelism, 1, 32),
-        max_batch=part.whole("max_batch", usual.max_batch, 1, 100),
+        memory_mb=part.whole("memory_mb", usual.memory_mb, *WHOLES["memory_mb"]),
+        cpus=part.number("cpus", usual.cpus, *NUMBERS["cpus"]),
+        pids=part.whole("pids", usual.pids, *WHOLES["pids"]),
+        tmpfs_mb=part.whole("tmpfs_mb", usual.tmpfs_mb, *WHOLES["tmpfs_mb"]),
+        wall_s=part.number("wall_s", usual.wall_s, *NUMBERS["wall_s"]),
+        silence_s=part.number("silence_s", usual.silence_s, *NUMBERS["silence_s"]),
+        output_mb=part.whole("output_mb", usual.output_mb, *WHOLES["output_mb"]),
+        parallelism=part.whole("parallelism", usual.parallelism, *WHOLES["parallelism"]),
+        max_batch=part.whole("max_batch", usual.max_batch, *WHOLES["max_batch"]),
     )
     rounds = -(-limits.max_batch // limits.parallelism)
     if rounds * limits.wall_s > MAX_BATCH_S:

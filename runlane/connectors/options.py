@@ -12,10 +12,10 @@ from runlane.tools.portlists import format_ports
 MAX_OPTIONS: Final = 32
 MAX_WORDS: Final = 32
 
-_NAME: Final = re.compile(r"[a-z][a-z0-9_]{0,31}")
-_WORD: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.,-]{0,63}")
+NAME: Final = re.compile(r"[a-z][a-z0-9_]{0,31}")
+WORD: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.,-]{0,63}")
 _TYPES: Final = ("whole", "flag", "choice", "ports")
-_HIGHEST: Final = 2**31 - 1
+HIGHEST: Final = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ def read_options(part: Part) -> dict[str, Option]:
         part.fault("*", f"at most {MAX_OPTIONS} options are possible")
     options: dict[str, Option] = {}
     for name in list(part.values)[:MAX_OPTIONS]:
-        if not _NAME.fullmatch(name) or name in COMMON:
+        if not NAME.fullmatch(name) or name in COMMON:
             part.fault(name[:64], "a name is 1 to 32 of a-z, 0-9 and _, and none that every tool takes")
         option = _read_option(part.child(name))
         if isinstance(option.kind, Ports) and name != "ports":
@@ -76,15 +76,15 @@ def _read_option(part: Part) -> Option:
     match part.one_of("type", _TYPES):
         case "whole":
             part.only(frozenset({"type", "low", "high", "default"}), {})
-            low = part.whole("low", 0, 0, _HIGHEST)
-            high = part.whole("high", _HIGHEST, low, _HIGHEST)
+            low = part.whole("low", 0, 0, HIGHEST)
+            high = part.whole("high", HIGHEST, low, HIGHEST)
             if "default" not in part.values:
                 part.fault("default", "a default is required")
             return Option(Whole(low, high), part.whole("default", low, low, high))
         case "choice":
             part.only(frozenset({"type", "of", "default"}), {})
             allowed = part.lines("of", MAX_WORDS, 64) or ("",)
-            if not all(_WORD.fullmatch(word) for word in allowed):
+            if not all(WORD.fullmatch(word) for word in allowed):
                 part.fault("of", "words of letters, digits and _.,- are required, not beginning with -")
             return Option(Choice(allowed), part.one_of("default", allowed))
         case "flag":

@@ -16,12 +16,12 @@ from runlane.tools import TOOLS, Category, FansOut
 MAX_SOURCE_BYTES: Final = 64 * 1024
 """A manifest as a file or in a request."""
 
-_SLUG: Final = re.compile(r"[a-z0-9][a-z0-9-]{1,63}")
-_VERSION: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,49}")
-_DIGEST: Final = re.compile(r"sha256:[0-9a-f]{64}")
+SLUG: Final = re.compile(r"[a-z0-9][a-z0-9-]{1,63}")
+VERSION: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,49}")
+DIGEST: Final = re.compile(r"sha256:[0-9a-f]{64}")
 _REGISTRY: Final = re.compile(r"[a-z0-9](?:[a-z0-9.-]{0,252}[a-z0-9])?(?::[0-9]{1,5})?")
 _PATH: Final = re.compile(r"[a-z0-9](?:[a-z0-9._-]{0,126}[a-z0-9])?")
-_PROGRAM: Final = re.compile(r"/[A-Za-z0-9._/+-]{1,254}")
+PROGRAM: Final = re.compile(r"/[A-Za-z0-9._/+-]{1,254}")
 
 _NEVER: Final = "a container never gets that"
 _KEYS: Final = frozenset(
@@ -77,13 +77,13 @@ def _read(part: Part) -> Manifest:
     ipv6 = part.lines("ipv6", 8, 200)
     known = Known(fans_out, network is Network.TARGETS, options, ipv6)
     return Manifest(
-        slug=_matching(part, "slug", _SLUG, "2 to 64 of a-z, 0-9 and - are required"),
+        slug=_matching(part, "slug", SLUG, "2 to 64 of a-z, 0-9 and - are required"),
         name=part.text("name", 100),
-        version=_matching(part, "version", _VERSION, "1 to 50 letters, digits and ._+- are required"),
+        version=_matching(part, "version", VERSION, "1 to 50 letters, digits and ._+- are required"),
         category=Category(part.one_of("category", tuple(Category))),
         fans_out=fans_out,
         image=_image(part),
-        digest=_matching(part, "digest", _DIGEST, "sha256: and 64 hex digits are required"),
+        digest=_matching(part, "digest", DIGEST, "sha256: and 64 hex digits are required"),
         entrypoint=_entrypoint(part),
         argv=read_arguments(part, "argv", known),
         ipv6=ipv6,
@@ -137,7 +137,7 @@ def _image(part: Part) -> str:
 
 def _entrypoint(part: Part) -> tuple[str, ...]:
     arguments = part.lines("entrypoint", 16, 1_000)
-    if not arguments or not _PROGRAM.fullmatch(arguments[0]):
+    if not arguments or not PROGRAM.fullmatch(arguments[0]):
         part.fault("entrypoint", "the whole path of the program in the image is required")
     elif any("{" in argument or "}" in argument for argument in arguments):
         part.fault("entrypoint", "values of a job stand in argv")

@@ -1,9 +1,14 @@
 """Manifests of connectors: what one may say, what it makes, and everything that is refused."""
 
+import re
+from pathlib import Path
+
 import orjson
 import pytest
 
-from runlane.connectors import Manifest, load_manifest, read_manifest
+from runlane.connectors import Limits, Manifest, load_manifest, read_manifest
+from runlane.connectors.limits import NUMBERS, WHOLES
+from runlane.connectors.schema import manifest_schema
 from runlane.errors import Invalid
 from runlane.tools import FansOut, MalformedRecord, Shape, Toolset
 from runlane.tools.adapters.adapter import Command, Each, Ended, Reader, ToolJob, Workplace
@@ -245,7 +250,7 @@ def test_records_protocol_ends_with_the_last_word() -> None:
     assert told["job"] == "a"
     assert told["target"]["host"] == "lab.test"
     assert told["options"] == {"times": 3, "allow": [], "deny": ["x.test"]}
-    assert reader.feed(b'{"record": {"host": "www.lab.test"}}') == ({"host": "www.lab.test"},)
+    assert reader.feed(b'{"record": {"name": "www.lab.test"}}') == ({"name": "www.lab.test"},)
     assert reader.feed(b'{"tick": 1}') == ()
     assert (
         reader.feed(b'{"job": "a", "done": {"outcome": "completed", "complete": true, "reachable": true}}')
@@ -275,3 +280,56 @@ def test_fatal_of_a_connector_is_not_tried_again() -> None:
 
     with pytest.raises(BadTarget, match="no such thing"):
         reader.conclude(Ended(1, ""))
+
+
+SHIPPED = sorted(Path(__file__).parents[2].glob("connectors/*/*/manifest.yaml"))
+
+
+@pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.parent.name)
+def test_shipped_manifest_is_valid_once_its_image_is_built(path: Path) -> None:
+    document = {**load_manifest(path.read_bytes()), "digest": DIGEST}
+
+    manifest = read_manifest(document)
+
+    assert path.parent.parent.name == manifest.category
+
+
+def test_connectors_are_shipped() -> None:
+    assert {path.parent.name for path in SHIPPED} == {"nmap", "echo"}
+
+
+def test_every_limit_has_bounds_and_its_default_is_inside() -> None:
+    bounds = {**WHOLES, **NUMBERS}
+
+    assert set(bounds) == set(Limits().as_json())
+    for name, value in Limits().as_json().items():
+        low, high = bounds[name]
+        assert low <= float(str(value)) <= high
+
+
+def test_schema_for_editors_has_the_keys_that_are_read() -> None:
+    schema = orjson.loads(manifest_schema())
+    told = read_manifest(MANIFEST).as_json()
+
+    assert set(schema["properties"]) == set(told)
+    assert set(schema["properties"]["limits"]["properties"]) == set(Limits().as_json())
+    kinds = {
+        each["properties"]["type"]["const"]
+        for each in schema["properties"]["options"]["additionalProperties"]["oneOf"]
+    }
+    assert kinds == {"whole", "flag", "choice", "ports"}
+    with pytest.raises(Invalid) as refused:
+        read_manifest({})
+    assert set(refused.value.fields) == set(schema["required"])
+
+
+def test_page_about_connectors_tells_every_key_and_every_limit_as_it_is() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "connectors.md").read_text()
+    rows = [
+        [cell.strip() for cell in line.strip("|").split("|")] for line in page.splitlines() if line[:1] == "|"
+    ]
+    told = {name: row for row in rows for name in re.findall(r"`([a-z0-9_-]+)`", row[0])}
+
+    assert set(read_manifest(MANIFEST).as_json()) <= set(told)
+    for name, (low, high) in {**WHOLES, **NUMBERS}.items():
+        assert [float(cell) for cell in told[name][1:]] == [Limits().as_json()[name], low, high]
