@@ -52,6 +52,15 @@ AUDIT_BUCKET: Final = "audit-archive"
 PICTURES_BUCKET: Final = "screenshots"
 """Bucket of the pictures that runs have taken; they stay as long as their rows."""
 
+# Labels of containers
+CONTAINER_HOME: Final = "runlane.home"
+"""State folder of the worker. Whoever holds the folder knows that all that carry it are its own, or orphans."""
+CONTAINER_INCARNATION: Final = "runlane.incarnation"
+CONTAINER_WORKER: Final = "runlane.worker"
+CONTAINER_RUN: Final = "runlane.run"
+CONTAINER_JOB: Final = "runlane.job"
+CONTAINER_ATTEMPT: Final = "runlane.attempt"
+
 # Search attributes
 SA_WORKSPACE: Final = "WorkspaceId"
 SA_PROJECT: Final = "ProjectId"

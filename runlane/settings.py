@@ -62,9 +62,30 @@ class Settings(BaseSettings):
     )
     worker_name: str = Field("", description="name of this scan worker; empty: the host name")
     worker_toolsets: str = Field(
-        "probe=8,projectdiscovery=2,nmap=2,browser=1",
+        "probe=8,projectdiscovery=2,nmap=2,browser=1,container=2",
         description="tool sets of this scan worker and batches at once (name=slots,...); "
-        "a set whose programs are not on PATH is left out",
+        "a set whose programs are not on PATH is left out, `container` where no image is allowed",
+    )
+    scan_images: str = Field(
+        "",
+        description="digests of the images that connectors may run on this host; empty: none, no container "
+        "mode (sha256:…,… or @file with one a line)",
+    )
+    scan_engine: str = Field(
+        "",
+        description="container engine of this scan worker; empty: DOCKER_HOST, else the usual socket "
+        "(unix://… or tcp://…)",
+    )
+    scan_containers: int = Field(
+        4, ge=1, le=256, description="containers at once on this host; others wait (containers)"
+    )
+    scan_network: str = Field(
+        "bridge",
+        pattern="^[A-Za-z0-9][A-Za-z0-9_.-]*$",
+        description="network of the engine for connectors that contact their targets; never the host's own",
+    )
+    scan_pull: bool = Field(
+        False, description="whether an allowed image that is not on this host is fetched, by its digest"
     )
     stage_inline_bytes: int = Field(
         65_536,
@@ -136,6 +157,11 @@ class Settings(BaseSettings):
         """For how long things are kept."""
         return Retention(
             jobs_days=self.retention_jobs_days,
+    @property
+    def engine_url(self) -> str:
+        """The container engine of this host (URL)."""
+        return self.scan_engine or os.environ.get("DOCKER_HOST") or "unix:///var/run/docker.sock"
+
             results_days=self.retention_results_days,
             audit_days=self.retention_audit_days,
             commands_days=self.retention_commands_days,

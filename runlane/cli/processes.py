@@ -12,6 +12,8 @@ from runlane.cli.options import JsonFlag
 from runlane.cli.output import note, print_json
 
 if TYPE_CHECKING:
+    from runlane.containers.engine import Engine
+    from runlane.scan.config import ContainerSettings
     from runlane.settings import Settings
 
     Process = Callable[[Settings, asyncio.Event], Awaitable[None]]
@@ -143,11 +145,40 @@ async def _run_scan(settings: "Settings", stop: asyncio.Event) -> None:
         state_dir=settings.state_dir / "worker",
         name=settings.worker_name or socket.gethostname(),
         toolsets=settings.worker_slots,
+        containers=_container_settings(settings),
+    )
+    engine = await _open_engine(settings) if scan_settings.containers is not None else None
+    try:
+        await run_scan_worker(scan_settings, stop, engine)
+    finally:
+        if engine is not None:
+            engine.close()
+
+
+def _container_settings(settings: "Settings") -> "ContainerSettings | None":
+    from runlane.scan.config import ContainerSettings, read_digests
+
+    allowed = read_digests(settings.scan_images)
+    if not allowed:
+        return None
+    return ContainerSettings(
+        allowed, settings.scan_containers, settings.scan_network, may_pull=settings.scan_pull
         enrolment_key=settings.worker_enrolment_key.get_secret_value(),
         temporal_address=settings.scan_temporal_address,
         limits=ScanLimits(drain_s=settings.worker_drain_s),
     )
-    await run_scan_worker(scan_settings, stop)
+
+
+async def _open_engine(settings: "Settings") -> "Engine | None":
+    """The container engine; a worker does without one that does not answer at its start."""
+    from runlane.containers.engine import Engine
+    from runlane.errors import Unavailable
+
+    try:
+        return await Engine.open(settings.engine_url, settings.scan_containers)
+    except Unavailable as error:
+        note(f"warning: no connectors on this host: {error.detail}")
+        return None
 
 
 def _load() -> "Settings":

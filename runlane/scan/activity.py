@@ -16,20 +16,19 @@ from runlane import names
 from runlane.errors import Refused, Unavailable
 from runlane.jobs import Outcome
 from runlane.runs import BatchInput, BatchResult
-from runlane.scan.batch import Batch, BatchSpec, StreamBatch
+from runlane.scan.batch import Batch, BatchSpec
 from runlane.scan.board import Board
+from runlane.scan.carrying import NotCarried, carry
 from runlane.scan.client import WorkerApi, until_answered
 from runlane.scan.config import ScanLimits
+from runlane.scan.container_host import ContainerHost
 from runlane.scan.delivery import Deliverer
-from runlane.scan.each import EachBatch
-from runlane.scan.many import ManyBatch
-from runlane.scan.programs import ProgramHost, ProgramRunner
+from runlane.scan.lines import MAX_ERROR
+from runlane.scan.programs import ProgramHost
 from runlane.scan.spool import BatchIdentity, pack
 from runlane.scan.tails import Tails
 from runlane.scan.wire import Claimed, Member
 from runlane.tools import TOOLS, Tool
-from runlane.tools.adapters import ADAPTERS
-from runlane.tools.adapters.adapter import Each, Many
 
 log = structlog.get_logger(__name__)
 
@@ -54,6 +53,8 @@ class ScanHost:
     limits: ScanLimits = field(default_factory=ScanLimits)
     tails: Tails = field(default_factory=Tails)
 
+    containers: ContainerHost | None = None
+    """None: this host runs no connectors."""
 
 class ScanActivities:
     """Activities of a scan worker."""
@@ -176,13 +177,13 @@ class BatchWork:
     async def _work(self, claimed: Claimed) -> None:
         self._run_id = claimed.run_id
         self._identity = replace(self._identity, category=claimed.category)
-        tool = TOOLS.get(claimed.tool_id)
-        self._jobs = self._batch_of(tool, claimed) if tool is not None else None
-        if tool is None or self._jobs is None:
-            await self._deliver(_rejected(claimed))
+        carried = carry(self._host.programs, self._host.containers, claimed)
+        if isinstance(carried, NotCarried):
+            log.warning("batch_not_carried", tool=claimed.tool_id, reason=carried.reason)
+            await self._deliver(_rejected(claimed, carried.reason))
             return
-        version = self._host.programs.versions.get(tool.name, tool.version)
-        self._identity = replace(self._identity, tool_version=version)
+        self._jobs = carried.begin(self._spec(carried.tool, claimed), self._plan_flush)
+        self._identity = replace(self._identity, tool_version=carried.version)
         in_hand = [(job.job_id, job.attempt) for job in claimed.jobs]
         self._host.tails.open(in_hand)
         try:
@@ -195,21 +196,6 @@ class BatchWork:
         await self._deliver(self._jobs.take_finished())
         if self._flushes:
             await asyncio.wait(self._flushes)
-
-    def _batch_of(self, tool: Tool, claimed: Claimed) -> Batch | None:
-        """The batch in its tool's shape; None if this host does not carry the tool."""
-        programs, spec = self._host.programs, self._spec(tool, claimed)
-        adapter = ADAPTERS.get(tool.name)
-        if adapter is None:
-            return StreamBatch(programs.launcher, spec, self._plan_flush)
-        if tool.name not in programs.versions:
-            return None
-        match adapter.way:
-            case Each() as way:
-                runner = ProgramRunner(programs, adapter, spec.mark, spec.limits.batch_output_bytes)
-                return EachBatch(runner, spec, adapter, way, self._plan_flush)
-            case Many() as way:
-                return ManyBatch(programs, spec, adapter, way, self._plan_flush)
 
     def _spec(self, tool: Tool, claimed: Claimed) -> BatchSpec:
         tails, attempts = self._host.tails, {job.job_id: job.attempt for job in claimed.jobs}
@@ -253,9 +239,8 @@ class BatchWork:
                     self._staged += len(answer.accepted)
 
 
-def _rejected(claimed: Claimed) -> list[Member]:
-    error = f"this host does not carry the tool {claimed.tool_id}"
-    return [Member(job.job_id, job.attempt, Outcome.REJECTED, error) for job in claimed.jobs]
+def _rejected(claimed: Claimed, reason: str) -> list[Member]:
+    return [Member(job.job_id, job.attempt, Outcome.REJECTED, reason[:MAX_ERROR]) for job in claimed.jobs]
 
 
 class _Beat:

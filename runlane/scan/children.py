@@ -20,9 +20,7 @@ import structlog
 from runlane.errors import Unavailable
 from runlane.scan.confine import MARK, Limits, blank_mark
 from runlane.scan.pipes import Pipes
-
-MAX_LINE_BYTES: Final = 1024 * 1024
-"""Longest line of output; a child that writes a longer one is killed."""
+from runlane.scan.splitting import Splitter
 
 _CHUNK: Final = 65_536
 _CLOSE_GRACE_S: Final = 5.0
@@ -65,12 +63,11 @@ class Child:
     def __init__(self, connection: "_Connection", number: int, spec: ChildSpec, pipes: Pipes) -> None:
         self._connection = connection
         self._number = number
-        self._spec = spec
         self._pipes = pipes
         self._ended: asyncio.Future[ExitInfo] = asyncio.get_running_loop().create_future()
         self.pid = 0
         """Process and process group id; 0 until the launcher has said it."""
-        self._output_bytes = 0
+        self._output = Splitter(spec.output_cap_bytes)
         self.truncated = False
         """Whether it was killed because of too much output or too long a line."""
 
@@ -87,7 +84,7 @@ class Child:
     @property
     def heard_bytes(self) -> int:
         """Output and diagnostics so far: a life sign is when it grows."""
-        return self._output_bytes + self._pipes.stderr.heard_bytes
+        return self._output.heard_bytes + self._pipes.stderr.heard_bytes
 
     @property
     def has_ended(self) -> bool:
@@ -96,18 +93,16 @@ class Child:
 
     async def lines(self) -> AsyncIterator[bytes]:
         """Lines of its output without the newline, until it ends or is killed for too much of it."""
-        rest = b""
         while chunk := await self._pipes.read():
-            self._output_bytes += len(chunk)
-            *lines, rest = (rest + chunk).split(b"\n")
-            if self._output_bytes > self._spec.output_cap_bytes or len(rest) > MAX_LINE_BYTES:
+            lines = self._output.feed(chunk)
+            if self._output.is_over:
                 self.truncated = True
                 self.kill()
                 return
             for line in lines:
                 yield line
-        if rest:
-            yield rest
+        for line in self._output.rest():
+            yield line
 
     async def wait(self) -> ExitInfo:
         """Waits until it has ended. Reading its output is the caller's part: a full pipe stops a child."""

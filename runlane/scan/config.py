@@ -1,8 +1,14 @@
 """What a scan worker is told at its start."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Final
+
+from runlane.errors import Invalid
+
+_DIGEST: Final = re.compile(r"sha256:[0-9a-f]{64}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +34,20 @@ class ScanLimits:
 
 
 @dataclass(frozen=True, slots=True)
+class ContainerSettings:
+    """What the host's operator lets connectors do."""
+
+    allowed: frozenset[str]
+    """Digests of the images that may run. Nothing else does, whatever the API says."""
+    most: int = 4
+    """Containers at once."""
+    network: str = "bridge"
+    """Network of connectors that contact their targets."""
+    may_pull: bool = False
+    """Whether an allowed image that is not here is fetched."""
+
+
+@dataclass(frozen=True, slots=True)
 class ScanSettings:
     """Everything `run_scan_worker` needs; read once, passed down."""
 
@@ -44,3 +64,24 @@ class ScanSettings:
     temporal_address: str = ""
     """The gateway as this host reaches it (host:port); empty: what the API says at the join."""
     limits: ScanLimits = field(default_factory=ScanLimits)
+    containers: ContainerSettings | None = None
+    """None: no image may run."""
+
+
+def read_digests(text: str) -> frozenset[str]:
+    """Digests of images, separated by commas or blanks, or one a line in the file behind an `@`.
+
+    Raises:
+        Invalid: one of them is none, or the file cannot be read.
+    """
+    if text.startswith("@"):
+        try:
+            lines = Path(text[1:]).read_text(encoding="utf-8").splitlines()
+        except OSError as error:
+            raise Invalid(f"the list of images cannot be read: {error}") from error
+        text = " ".join(line.split("#")[0] for line in lines)
+    digests = text.replace(",", " ").split()
+    for digest in digests:
+        if not _DIGEST.fullmatch(digest):
+            raise Invalid(f"an image is allowed by its digest, sha256: and 64 hex digits, not {digest[:100]}")
+    return frozenset(digests)

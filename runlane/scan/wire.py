@@ -87,6 +87,10 @@ class Claimed:
     """The same for every job of a batch."""
     jobs: tuple[ClaimedJob, ...] = ()
     """None if the batch has nothing left to do; then the rest is empty too."""
+    connector: Mapping[str, object] | None = None
+    """Manifest of the tool if it is a connector, as somebody has written it."""
+    secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """Values that options refer to by name; never written down, and masked in all that a tool says."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,6 +167,8 @@ def read_claimed(raw: Mapping[str, object]) -> Claimed:
         run_id=_text(raw, "run_id"),
         options=_mapping(raw, "options"),
         jobs=jobs,
+        connector=_mapping(raw, "connector") if raw.get("connector") is not None else None,
+        secrets={name: str(value) for name, value in _mapping({"secrets": {}, **raw}, "secrets").items()},
     )
 
 

@@ -10,17 +10,19 @@ import contextlib
 import shutil
 from collections.abc import Coroutine
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import TYPE_CHECKING, Final
 from uuid import uuid4
 
 import structlog
 
+from runlane import names
 from runlane.errors import Refused, Unavailable
 from runlane.scan.activity import ScanActivities, ScanHost
 from runlane.scan.board import Board
 from runlane.scan.children import Launcher
 from runlane.scan.client import WorkerApi
-from runlane.scan.config import ScanSettings
+from runlane.scan.config import ContainerSettings, ScanSettings
+from runlane.scan.container_host import ContainerHost, Places, clear, home_of
 from runlane.scan.control import Control
 from runlane.scan.delivery import Deliverer
 from runlane.scan.join import JoinFailed, join
@@ -31,16 +33,23 @@ from runlane.scan.rotation import Rotation, Token
 from runlane.scan.spool import Spool
 from runlane.scan.toolbox import find_tools
 from runlane.scan.wire import Joined
+from runlane.tools import Toolset
+
+if TYPE_CHECKING:
+    from runlane.containers.engine import Engine
 
 log = structlog.get_logger(__name__)
 
 _LEAVE_TIMEOUT_S: Final = 3.0
 
 
-async def run_scan_worker(settings: ScanSettings, stop: asyncio.Event) -> None:
+async def run_scan_worker(
+    settings: ScanSettings, stop: asyncio.Event, engine: "Engine | None" = None
+) -> None:
     """Runs a scan worker until `stop` is set, then drains it.
 
     What runs may finish for a while, the rest goes back. The API can ask for the same; it sets `stop`.
+    With an engine, and with images that may run, it carries the tool set `container` as well.
 
     Raises:
         JoinFailed: the API refused the worker, or no longer takes it for the one that joined.
@@ -48,7 +57,8 @@ async def run_scan_worker(settings: ScanSettings, stop: asyncio.Event) -> None:
     """
     with folder_lock(settings.state_dir):
         async with WorkerApi(settings.api_url) as api, Launcher() as launcher:
-            toolbox = await find_tools(settings.toolsets, launcher)
+            mode = await _container_mode(settings, engine)
+            toolbox = await find_tools(_offered(settings, mode), launcher)
             if not toolbox.slots:
                 raise JoinFailed("this host has the programs of none of its tool sets")
             settings = replace(settings, toolsets=toolbox.slots, tools=toolbox.versions)
@@ -64,7 +74,8 @@ async def run_scan_worker(settings: ScanSettings, stop: asyncio.Event) -> None:
             programs = ProgramHost(launcher, work, toolbox.paths, toolbox.versions)
             token = Token(joined.token or "")
             token.follow(api.use_token)
-            life = _Life(settings, api, programs, joined, token, incarnation, stop)
+            containers = mode.host(joined.worker_id, incarnation) if mode is not None else None
+            life = _Life(settings, api, programs, containers, joined, token, incarnation, stop)
             refused: ExceptionGroup[Refused] | None = None
             try:
                 await life.run()
@@ -72,6 +83,41 @@ async def run_scan_worker(settings: ScanSettings, stop: asyncio.Event) -> None:
                 refused = refusals  # raised below: Python before 3.11.4 wraps what is raised here in a group
             if refused is not None:
                 raise JoinFailed(f"the API ended this worker: {_detail(refused)}") from refused
+
+
+@dataclass(frozen=True, slots=True)
+class _ContainerMode:
+    """An engine that is cleared of what earlier lives have left."""
+
+    engine: "Engine"
+    settings: ContainerSettings
+    home: str
+
+    def host(self, worker_id: str, incarnation: str) -> ContainerHost:
+        labels = {
+            names.CONTAINER_HOME: self.home,
+            names.CONTAINER_WORKER: worker_id,
+            names.CONTAINER_INCARNATION: incarnation,
+        }
+        return ContainerHost(self.engine, self.settings, Places(self.settings.most), labels)
+
+
+async def _container_mode(settings: ScanSettings, engine: "Engine | None") -> _ContainerMode | None:
+    if engine is None or settings.containers is None:
+        return None
+    home = home_of(settings.state_dir)
+    try:
+        await clear(engine, settings.containers, home)
+    except Unavailable as error:
+        log.warning("container_engine_away", detail=error.detail)
+        return None
+    return _ContainerMode(engine, settings.containers, home)
+
+
+def _offered(settings: ScanSettings, mode: _ContainerMode | None) -> dict[str, int]:
+    """The tool sets that are looked for; without container mode nothing can be said of connectors."""
+    without = Toolset.CONTAINER if mode is None else None
+    return {toolset: slots for toolset, slots in settings.toolsets.items() if toolset != without}
 
 
 async def _join_unless_stopped(
@@ -94,6 +140,7 @@ class _Life:
     settings: ScanSettings
     api: WorkerApi
     programs: ProgramHost
+    containers: ContainerHost | None
     joined: Joined
     token: Token
     incarnation: str
@@ -120,6 +167,8 @@ class _Life:
             await self._poller(host).serve(self.stop)
             for task in background:
                 task.cancel()
+        if self.containers is not None:
+            await self.containers.close()
         await self._leave()
 
     def _host(self) -> ScanHost:
@@ -132,6 +181,7 @@ class _Life:
             worker_id=self.joined.worker_id,
             incarnation=self.incarnation,
             limits=self.settings.limits,
+            containers=self.containers,
         )
 
     def _poller(self, host: ScanHost) -> Poller:
