@@ -7,7 +7,7 @@ import typer
 from runlane.cli.answers import Json
 from runlane.cli.lists import Listing, print_list
 from runlane.cli.options import JsonFlag, Limit, Reason, Sort
-from runlane.cli.output import Column, note, print_json
+from runlane.cli.output import Column, print_done
 from runlane.cli.profile import open_client
 from runlane.cli.runs import parse_options
 
@@ -34,10 +34,7 @@ def save(
     with open_client() as client:
         body: Json = {"tool": tool, "name": name, "options": values, "reason": reason}
         done = client.put(PATH, body)
-    if as_json:
-        print_json(done)
-    else:
-        note(f"saved {done['name']} of {done['tool_id']}")
+    print_done(done, f"saved {done['name']} of {done['tool_id']}", as_json=as_json)
 
 
 @app.command("list")
@@ -55,7 +52,4 @@ def delete(
     """Delete a profile; runs that began with it keep its options."""
     with open_client() as client:
         done = client.post(f"{PATH}/{client.resolve(PATH, profile)}/delete", {"reason": reason})
-    if as_json:
-        print_json(done)
-    else:
-        note(f"deleted {done['name']}")
+    print_done(done, f"deleted {done['name']}", as_json=as_json)

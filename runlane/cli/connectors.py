@@ -5,10 +5,11 @@ from typing import Annotated, Final
 
 import typer
 
-from runlane.cli.answers import Json, objects_in
+from runlane.cli.answers import Json
 from runlane.cli.errors import CommandError, ExitCode
+from runlane.cli.lists import print_all
 from runlane.cli.options import JsonFlag, Reason
-from runlane.cli.output import Column, note, print_fields, print_json, print_rows
+from runlane.cli.output import Column, note, print_done, print_fields, print_json
 from runlane.cli.profile import open_client
 
 app = typer.Typer(no_args_is_help=True, help="Connectors: tools that come as an image.")
@@ -34,10 +35,11 @@ def check(file: Place, digest: Digest = None, as_json: JsonFlag = False) -> None
     from runlane.connectors import read_manifest
 
     manifest = read_manifest(_read(file, digest))
-    if as_json:
-        print_json(manifest.as_json())
-    else:
-        note(f"{manifest.slug} {manifest.version} is a valid connector of {manifest.category}")
+    print_done(
+        manifest.as_json(),
+        f"{manifest.slug} {manifest.version} is a valid connector of {manifest.category}",
+        as_json=as_json,
+    )
 
 
 @app.command("add")
@@ -62,10 +64,7 @@ def index(everywhere: Everywhere = False, as_json: JsonFlag = False) -> None:
     """List the connectors that steps may name."""
     with open_client() as client:
         found = client.get(_path(everywhere))
-    if as_json:
-        print_json(found)
-    else:
-        print_rows(objects_in(found, "items"), COLUMNS)
+    print_all(found, COLUMNS, as_json=as_json)
 
 
 @app.command("show")

@@ -8,7 +8,7 @@ from runlane.cli.errors import CommandError, ExitCode
 from runlane.cli.lists import Listing, print_list
 from runlane.cli.named import find_named
 from runlane.cli.options import JsonFlag, Limit, Reason, Sort
-from runlane.cli.output import Column, note, print_fields, print_json
+from runlane.cli.output import Column, print_done, print_fields, print_json
 from runlane.cli.profile import open_client
 from runlane.cli.runs import read_definition
 
@@ -37,10 +37,7 @@ def save(
         raise CommandError("say @file", ExitCode.USAGE)
     with open_client() as client:
         saved = client.put(PATH, {"definition": read_definition(file)})
-    if as_json:
-        print_json(saved)
-    else:
-        note(f"saved {saved['name']}, version {saved['version']}")
+    print_done(saved, f"saved {saved['name']}, version {saved['version']}", as_json=as_json)
 
 
 @app.command("list")
@@ -82,7 +79,4 @@ def delete(
     """Delete a saved definition; its runs go on."""
     with open_client() as client:
         done = client.post(f"{PATH}/{find_named(client, PATH, definition)}/delete", {"reason": reason})
-    if as_json:
-        print_json(done)
-    else:
-        note(f"deleted {done['name']}")
+    print_done(done, f"deleted {done['name']}", as_json=as_json)

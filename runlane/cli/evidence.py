@@ -8,8 +8,9 @@ import typer
 
 from runlane.cli.answers import objects_in
 from runlane.cli.errors import CommandError, ExitCode
+from runlane.cli.lists import print_all
 from runlane.cli.options import JsonFlag
-from runlane.cli.output import Column, note, print_json, print_rows
+from runlane.cli.output import Column, note, print_json
 from runlane.cli.profile import open_client
 from runlane.cli.text import visible
 
@@ -32,10 +33,7 @@ def attempts(job: str, as_json: JsonFlag = False) -> None:
     """List the attempts of a job, the newest first: worker, outcome, what was run."""
     with open_client() as client:
         found = client.get(f"{PATH}/{client.resolve(PATH, job)}/attempts")
-    if as_json:
-        print_json(found)
-    else:
-        print_rows(objects_in(found, "items"), COLUMNS)
+    print_all(found, COLUMNS, as_json=as_json)
 
 
 def errors(job: str, as_json: JsonFlag = False) -> None:

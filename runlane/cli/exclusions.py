@@ -4,10 +4,11 @@ from typing import Annotated
 
 import typer
 
-from runlane.cli.answers import Json, objects_in
+from runlane.cli.answers import Json
 from runlane.cli.errors import CommandError, ExitCode
+from runlane.cli.lists import print_all
 from runlane.cli.options import JsonFlag, Reason
-from runlane.cli.output import Column, note, print_json, print_rows
+from runlane.cli.output import Column, print_done
 from runlane.cli.profile import open_client
 
 app = typer.Typer(no_args_is_help=True, help="Exclusions: what is never scanned.")
@@ -25,10 +26,7 @@ def index(everywhere: Everywhere = False, as_json: JsonFlag = False) -> None:
     """List what is never scanned, the exclusions of the platform included."""
     with open_client() as client:
         found = client.get(_path(everywhere))
-    if as_json:
-        print_json(found)
-    else:
-        print_rows(objects_in(found, "items"), COLUMNS)
+    print_all(found, COLUMNS, as_json=as_json)
 
 
 @app.command("add")
@@ -54,10 +52,11 @@ def add(
         body["target_id"] = target
     with open_client() as client:
         done = client.post(_path(everywhere), body)
-    if as_json:
-        print_json(done)
-    else:
-        note(f"exclusion {done['id']}: {done['kind']} {done['value']}; {done['jobs']} jobs ended")
+    print_done(
+        done,
+        f"exclusion {done['id']}: {done['kind']} {done['value']}; {done['jobs']} jobs ended",
+        as_json=as_json,
+    )
 
 
 @app.command("remove")
@@ -70,10 +69,7 @@ def remove(
     """Remove an exclusion. Jobs that it ended stay ended."""
     with open_client() as client:
         done = client.post(f"{_path(everywhere)}/{exclusion_id}/remove", {"reason": reason})
-    if as_json:
-        print_json(done)
-    else:
-        note(f"removed exclusion {done['id']}: {done['kind']} {done['value']}")
+    print_done(done, f"removed exclusion {done['id']}: {done['kind']} {done['value']}", as_json=as_json)
 
 
 def _path(everywhere: bool) -> str:

@@ -11,7 +11,7 @@ from runlane.cli.errors import CommandError, ExitCode
 from runlane.cli.lists import Listing, print_list
 from runlane.cli.operations import finished, print_operation
 from runlane.cli.options import JsonFlag, Limit, PriorityName, Reason, Sort
-from runlane.cli.output import Column, note, print_fields, print_json, print_rows
+from runlane.cli.output import Column, note, print_done, print_fields, print_json, print_made, print_rows
 from runlane.cli.profile import open_client
 
 if TYPE_CHECKING:
@@ -105,10 +105,9 @@ def priority(job: str, name: PriorityName, reason: Reason = None, as_json: JsonF
     with open_client() as client:
         path = f"{PATH}/{client.resolve(PATH, job)}/priority"
         done = client.post(path, {"priority": name, "reason": reason})
-    if as_json:
-        print_json(done)
-    else:
-        note(f"priority {name}" if done["jobs"] else f"it had priority {name} before")
+    print_done(
+        done, f"priority {name}" if done["jobs"] else f"it had priority {name} before", as_json=as_json
+    )
 
 
 @app.command("rerun")
@@ -124,11 +123,7 @@ def rerun(
     with open_client() as client:
         path = f"{PATH}/{client.resolve(PATH, job)}/rerun"
         done = client.post(path, {"follow": follow, "reason": reason}, once=True)
-    if as_json:
-        print_json(done)
-    else:
-        print(done["job_id"])
-        note(f"in run {done['run_id']}")
+    print_made(done, done["job_id"], f"in run {done['run_id']}", as_json=as_json)
 
 
 @app.command("remerge")
@@ -136,11 +131,7 @@ def remerge(job: str, reason: Reason = None, as_json: JsonFlag = False) -> None:
     """Merge the kept result of a job anew whose merge had failed. Nothing is scanned."""
     with open_client() as client:
         done = client.post(f"{PATH}/{client.resolve(PATH, job)}/remerge", {"reason": reason}, once=True)
-    if as_json:
-        print_json(done)
-    else:
-        print(done["job_id"])
-        note(f"in run {done['run_id']}")
+    print_made(done, done["job_id"], f"in run {done['run_id']}", as_json=as_json)
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,10 +144,11 @@ class _Wish:
 
 def _cancel_one(client: "ApiClient", job: str, reason: str | None, as_json: bool) -> None:
     done = client.post(f"{PATH}/{client.resolve(PATH, job)}/cancel", {"reason": reason})
-    if as_json:
-        print_json(done)
-    else:
-        note(f"cancelled job {done['job_id']}" if done["changed"] else "it had been cancelled before")
+    print_done(
+        done,
+        f"cancelled job {done['job_id']}" if done["changed"] else "it had been cancelled before",
+        as_json=as_json,
+    )
 
 
 def _cancel_many(client: "ApiClient", which: dict[str, str], wish: _Wish) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 import typer
 
 from runlane.cli.options import JsonFlag
-from runlane.cli.output import note, print_fields, print_json
+from runlane.cli.output import print_fields, print_json, print_made
 from runlane.cli.profile import state_dir
 
 if TYPE_CHECKING:
@@ -46,11 +46,12 @@ def create_key(
         return await keys.create_key(conn, new, pepper)
 
     made = asyncio.run(in_transaction(settings, make))
-    if as_json:
-        print_json({"id": str(made.key_id), "key": made.plaintext})
-    else:
-        print(made.plaintext)
-        note(f"key {made.key_id}: keep it now, it cannot be shown again")
+    print_made(
+        {"id": str(made.key_id), "key": made.plaintext},
+        made.plaintext,
+        f"key {made.key_id}: keep it now, it cannot be shown again",
+        as_json=as_json,
+    )
 
 
 @workspace_app.command("create")
@@ -71,11 +72,12 @@ def create_workspace(
         return str(await workspaces.create_workspace(conn, name, allow or ()))
 
     workspace_id = asyncio.run(in_transaction(settings, make))
-    if as_json:
-        print_json({"id": workspace_id, "name": name})
-    else:
-        print(workspace_id)
-        note(f"next: runlane key create --workspace {workspace_id} 'first key'")
+    print_made(
+        {"id": workspace_id, "name": name},
+        workspace_id,
+        f"next: runlane key create --workspace {workspace_id} 'first key'",
+        as_json=as_json,
+    )
 
 
 @workspace_app.command("set")

@@ -6,8 +6,9 @@ import typer
 
 from runlane.cli.answers import Json, objects_in
 from runlane.cli.errors import CommandError, ExitCode
+from runlane.cli.lists import print_all
 from runlane.cli.options import JsonFlag, Reason
-from runlane.cli.output import Column, note, print_json, print_rows
+from runlane.cli.output import Column, print_done
 from runlane.cli.profile import open_client
 
 app = typer.Typer(no_args_is_help=True, help="Limits: how much may be in progress, or begin in a minute.")
@@ -29,10 +30,7 @@ def index(everywhere: Everywhere = False, as_json: JsonFlag = False) -> None:
     """List the limits that count, and how much of each is used up now."""
     with open_client() as client:
         found = client.get(_path(everywhere))
-    if as_json:
-        print_json(found)
-    else:
-        print_rows(objects_in(found, "items"), COLUMNS)
+    print_all(found, COLUMNS, as_json=as_json)
 
 
 @app.command("set")
@@ -54,10 +52,7 @@ def put(
         body["toolset"] = toolset
     with open_client() as client:
         done = client.put(_path(everywhere), body)
-    if as_json:
-        print_json(done)
-    else:
-        note(f"limit {done['id']}")
+    print_done(done, f"limit {done['id']}", as_json=as_json)
 
 
 @app.command("remove")
@@ -73,10 +68,7 @@ def remove(
                 break
         else:
             raise CommandError("there is no such limit", ExitCode.NOT_FOUND, hint="runlane limit list")
-    if as_json:
-        print_json(done)
-    else:
-        note(f"removed limit {done['id']}")
+    print_done(done, f"removed limit {done['id']}", as_json=as_json)
 
 
 def _path(everywhere: bool) -> str:

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from runlane.cli.answers import objects_in
 from runlane.cli.output import Column, note, print_json, print_rows
 from runlane.cli.profile import open_client
 
@@ -36,3 +37,11 @@ def print_list(listing: Listing, query: "Query | None" = None) -> None:
         print_rows(shown, listing.columns)
     if len(rows) > listing.limit:
         note(f"{listing.limit} shown, there are more: --limit")
+
+
+def print_all(found: Mapping[str, object], columns: Sequence[Column], *, as_json: bool) -> None:
+    """Prints a whole list as the API has answered it."""
+    if as_json:
+        print_json(found)
+    else:
+        print_rows(objects_in(found, "items"), columns)

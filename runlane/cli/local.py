@@ -8,7 +8,7 @@ import typer
 
 from runlane.cli.errors import CommandError, ExitCode
 from runlane.cli.options import JsonFlag
-from runlane.cli.output import note, print_json
+from runlane.cli.output import note, print_done, print_json
 from runlane.cli.profile import state_dir
 from runlane.cli.text import visible
 
@@ -53,10 +53,11 @@ def down(state: StateDir = None, as_json: JsonFlag = False) -> None:
 
     configure("console", "warning")
     stopped = asyncio.run(take_down(state or state_dir()))
-    if as_json:
-        print_json({"stopped": stopped})
-    else:
-        note(f"stopped {', '.join(stopped)}" if stopped else "nothing was running")
+    print_done(
+        {"stopped": stopped},
+        f"stopped {', '.join(stopped)}" if stopped else "nothing was running",
+        as_json=as_json,
+    )
 
 
 def doctor(

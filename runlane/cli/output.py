@@ -56,6 +56,23 @@ def print_fields(pairs: Sequence[tuple[str, object]]) -> None:
         print(f"{name:<{width}}  {visible(value)}")
 
 
+def print_done(done: object, said: str, *, as_json: bool) -> None:
+    """Prints what was done: as JSON, or as a word to the person."""
+    if as_json:
+        print_json(done)
+    else:
+        note(said)
+
+
+def print_made(made: object, value: object, said: str, *, as_json: bool) -> None:
+    """Prints what was made: as JSON, or the value that a script goes on with and a word to the person."""
+    if as_json:
+        print_json(made)
+    else:
+        print(value)
+        note(said)
+
+
 def note(text: str) -> None:
     """Says something to the person: progress, hints, warnings."""
     print(visible(text), file=sys.stderr, flush=True)

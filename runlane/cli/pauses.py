@@ -6,8 +6,9 @@ import typer
 
 from runlane.cli.answers import Json, objects_in
 from runlane.cli.errors import CommandError, ExitCode
+from runlane.cli.lists import print_all
 from runlane.cli.options import JsonFlag, Reason
-from runlane.cli.output import Column, note, print_json, print_rows
+from runlane.cli.output import Column, print_done
 from runlane.cli.profile import open_client
 
 if TYPE_CHECKING:
@@ -31,10 +32,7 @@ def index(everything: Everything = False, as_json: JsonFlag = False) -> None:
     """List the pauses in force: what is paused, by whom, since when and why."""
     with open_client() as client:
         found = client.get(_path(everything))
-    if as_json:
-        print_json(found)
-    else:
-        print_rows(objects_in(found, "items"), COLUMNS)
+    print_all(found, COLUMNS, as_json=as_json)
 
 
 @app.command("set")
@@ -47,10 +45,7 @@ def pause(
         body["toolset"] = toolset
     with open_client() as client:
         done = client.post(_path(everything, toolset), body)
-    if as_json:
-        print_json(done)
-    else:
-        note(f"paused: {_what(done)}")
+    print_done(done, f"paused: {_what(done)}", as_json=as_json)
 
 
 @app.command("lift")
@@ -61,10 +56,7 @@ def lift(
     path = _path(everything, toolset)
     with open_client() as client:
         done = client.post(f"{path}/{_find(client, path, toolset)}/lift", {"reason": reason})
-    if as_json:
-        print_json(done)
-    else:
-        note(f"goes on: {_what(done)}")
+    print_done(done, f"goes on: {_what(done)}", as_json=as_json)
 
 
 def _path(everything: bool, toolset: str | None = None) -> str:

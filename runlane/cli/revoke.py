@@ -8,7 +8,7 @@ import typer
 
 from runlane.cli.keys import in_transaction, settings_here
 from runlane.cli.options import JsonFlag, Reason
-from runlane.cli.output import note, print_json
+from runlane.cli.output import print_done
 
 if TYPE_CHECKING:
     from runlane.db.pool import Connection
@@ -32,7 +32,8 @@ def revoke(
         return await revoke_worker(conn, worker, Act(reason=reason))
 
     is_new = asyncio.run(in_transaction(settings_here(), make))
-    if as_json:
-        print_json({"id": str(worker), "revoked": is_new})
-    else:
-        note(f"worker {worker} is revoked" if is_new else f"worker {worker} was revoked before")
+    print_done(
+        {"id": str(worker), "revoked": is_new},
+        f"worker {worker} is revoked" if is_new else f"worker {worker} was revoked before",
+        as_json=as_json,
+    )

@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from runlane.cli.options import JsonFlag, Reason
-from runlane.cli.output import note, print_json
+from runlane.cli.output import print_done
 from runlane.cli.profile import open_client
 
 
@@ -29,7 +29,8 @@ def rotate(
         else:
             path = f"/v1/workers/{client.resolve('/v1/workers', worker)}/rotate"
         done = client.post(path, {"reason": reason})
-    if as_json:
-        print_json(done)
-    else:
-        note(f"worker {done['worker_id']} is to take a new credential since {done['rotation_asked_at']}")
+    print_done(
+        done,
+        f"worker {done['worker_id']} is to take a new credential since {done['rotation_asked_at']}",
+        as_json=as_json,
+    )

@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from runlane.cli.options import JsonFlag, PriorityName, Reason
-from runlane.cli.output import note, print_json
+from runlane.cli.output import print_done
 from runlane.cli.profile import open_client
 
 app = typer.Typer(no_args_is_help=True, help="Steps of runs.")
@@ -20,10 +20,11 @@ def cancel(run: RunId, step: StepId, reason: Reason = None, as_json: JsonFlag = 
     with open_client() as client:
         path = f"/v1/runs/{client.resolve('/v1/runs', run)}/steps/{step}/cancel"
         done = client.post(path, {"reason": reason})
-    if as_json:
-        print_json(done)
-    else:
-        note(f"cancelled step {done['step_id']} of run {done['run_id']} with {done['jobs']} jobs")
+    print_done(
+        done,
+        f"cancelled step {done['step_id']} of run {done['run_id']} with {done['jobs']} jobs",
+        as_json=as_json,
+    )
 
 
 @app.command("priority")
@@ -34,7 +35,6 @@ def priority(
     with open_client() as client:
         path = f"/v1/runs/{client.resolve('/v1/runs', run)}/steps/{step}/priority"
         done = client.post(path, {"priority": name, "reason": reason})
-    if as_json:
-        print_json(done)
-    else:
-        note(f"{done['jobs']} jobs have priority {name} now; {done['moved']} of them wait")
+    print_done(
+        done, f"{done['jobs']} jobs have priority {name} now; {done['moved']} of them wait", as_json=as_json
+    )

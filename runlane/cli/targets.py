@@ -9,7 +9,7 @@ from runlane.cli.answers import objects_in
 from runlane.cli.errors import CommandError, ExitCode
 from runlane.cli.lists import Listing, print_list
 from runlane.cli.options import JsonFlag, Limit, Sort
-from runlane.cli.output import Column, note, print_fields, print_json
+from runlane.cli.output import Column, note, print_fields, print_json, print_made
 from runlane.cli.profile import open_client
 
 app = typer.Typer(no_args_is_help=True, help="What is to be scanned.")
@@ -29,11 +29,7 @@ def add(
     with open_client() as client:
         for value in values:
             target = client.post("/v1/targets", {"value": value})
-            if as_json:
-                print_json(target)
-            else:
-                print(target["id"])
-                note(f"added {target['kind']} {target['value']}")
+            print_made(target, target["id"], f"added {target['kind']} {target['value']}", as_json=as_json)
 
 
 @app.command("import")
