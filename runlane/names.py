@@ -227,6 +227,16 @@ def blackout_subject(window_id: UUID) -> str:
     return f"blackout/{window_id}"
 
 
+def connector_subject(connector_id: UUID) -> str:
+    """CloudEvents subject of a connector."""
+    return f"connector/{connector_id}"
+
+
+def group_subject(group_id: UUID) -> str:
+    """CloudEvents subject of a group of targets."""
+    return f"group/{group_id}"
+
+
 def exclusion_subject(exclusion_id: UUID) -> str:
     """CloudEvents subject of an exclusion."""
     return f"exclusion/{exclusion_id}"
@@ -240,16 +250,6 @@ def operation_subject(operation_id: UUID) -> str:
 def api_key_subject(key_id: UUID) -> str:
     """CloudEvents subject of an API key."""
     return f"api_key/{key_id}"
-
-def connector_subject(connector_id: UUID) -> str:
-    """CloudEvents subject of a connector."""
-    return f"connector/{connector_id}"
-
-
-def group_subject(group_id: UUID) -> str:
-    """CloudEvents subject of a group of targets."""
-    return f"group/{group_id}"
-
 
 
 def picture_key(workspace_id: UUID, run_id: UUID, job_id: UUID, attempt: int) -> str:

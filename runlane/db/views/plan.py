@@ -148,11 +148,11 @@ def _step_plan(step: Record, jobs: Sequence[Record], routes: Routes) -> StepPlan
     ]
     if not planned and not routes.is_served:
         missing = [no_worker(routes.toolset)]
+    if not step["enabled"]:
+        missing = [tool_off(step["tool_id"]), *missing]
     skipped = {
         row["reason"] or row["status"]: row["jobs"] for row in own if row["status"] != JobStatus.PENDING
     }
-    if not step["enabled"]:
-        missing = [tool_off(step["tool_id"]), *missing]
     return StepPlan(
         step_id=step["step_id"],
         name=step["name"],
