@@ -53,7 +53,7 @@ JOIN job_histories h ON h.id = s.run_id
 JOIN workspaces w ON w.id = s.workspace_id
 JOIN tools t ON t.id = s.tool_id
 WHERE s.run_id = $1 AND s.step_id = $2 AND h.closed_at IS NULL
-FOR SHARE OF h FOR UPDATE OF s
+FOR SHARE OF h FOR NO KEY UPDATE OF s
 """
 
 _TARGETS = """FROM run_targets r

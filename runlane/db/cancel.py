@@ -42,7 +42,7 @@ SELECT id, name, kind, status, closed_at FROM job_histories WHERE workspace_id =
 FOR NO KEY UPDATE
 """
 
-_STEP = "SELECT status, tool_id FROM run_steps WHERE run_id = $1 AND step_id = $2 FOR UPDATE"
+_STEP = "SELECT status, tool_id FROM run_steps WHERE run_id = $1 AND step_id = $2 FOR NO KEY UPDATE"
 
 _JOB = "SELECT run_id, status FROM jobs WHERE workspace_id = $1 AND id = $2"
 

@@ -30,7 +30,7 @@ _RUN: Final = """
 SELECT id, closed_at FROM job_histories WHERE workspace_id = $1 AND id = $2 FOR NO KEY UPDATE
 """
 
-_STEP: Final = "SELECT status FROM run_steps WHERE run_id = $1 AND step_id = $2 FOR UPDATE"
+_STEP: Final = "SELECT status FROM run_steps WHERE run_id = $1 AND step_id = $2 FOR NO KEY UPDATE"
 
 _SET_RUN: Final = "UPDATE job_histories SET priority = $2 WHERE id = $1 AND priority <> $2 RETURNING id"
 

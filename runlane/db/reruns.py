@@ -52,7 +52,7 @@ FOR NO KEY UPDATE
 """
 
 _STEP: Final = """
-SELECT status, priority FROM run_steps WHERE run_id = $1 AND step_id = $2 FOR UPDATE
+SELECT status, priority FROM run_steps WHERE run_id = $1 AND step_id = $2 FOR NO KEY UPDATE
 """
 
 _NEWEST: Final = """

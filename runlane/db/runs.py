@@ -43,7 +43,7 @@ RETURNING workspace_id, name, kind
 """
 
 _ADOPT = """
-WITH held AS (SELECT id FROM job_histories WHERE id = $1 FOR UPDATE)
+WITH held AS (SELECT id FROM job_histories WHERE id = $1 FOR NO KEY UPDATE)
 UPDATE job_histories SET owner = $2, owner_started_at = $3
 FROM held
 WHERE job_histories.id = held.id AND (owner_started_at IS NULL OR owner_started_at <= $3)
@@ -117,7 +117,7 @@ SELECT s.workspace_id, s.run_id, s.step_id, s.tool_id, s.status, s.tolerance,
        s.admitted_at IS NOT NULL AS is_admitted
 FROM run_steps s JOIN job_histories h ON h.id = s.run_id
 WHERE s.run_id = $1 AND s.step_id = $2 AND h.closed_at IS NULL
-FOR SHARE OF h FOR UPDATE OF s
+FOR SHARE OF h FOR NO KEY UPDATE OF s
 """
 
 _CLOSE_STEP = """

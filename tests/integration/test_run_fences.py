@@ -11,12 +11,17 @@ from temporalio.client import Client, WorkflowFailureError
 
 from activities.results import EndedBatch, ResultActivities, SettleInput
 from runlane import names
+from runlane.db.acts import Act, StepOfRun
+from runlane.db.admit import admit_chunk
+from runlane.db.cancel import cancel_step
 from runlane.db.dispatch import Batches, NextBatches, next_batches
 from runlane.db.pool import Pool
+from runlane.db.priorities import prioritise_step
 from runlane.db.runs import Owner, load
 from runlane.db.settle import Ending
 from runlane.db.staging import Staged, stage
 from runlane.errors import Conflict
+from runlane.jobs import Priority
 from runlane.settings import Settings
 from runlane.stack.supervisor import Stack
 from runlane.storage import Storage, StorageConfig
@@ -146,6 +151,23 @@ async def test_adoption_waits_for_a_call_of_the_earlier_workflow_and_frees_what_
     assert not is_adopted_early
     assert await world.value("SELECT bool_and(closed_at IS NOT NULL) FROM dispatches")
     assert await world.value("SELECT bool_and(dispatch_id IS NULL) FROM jobs")
+
+
+async def test_acts_on_a_run_do_not_wait_for_a_merge_that_writes_about_it(world: RunWorld) -> None:
+    run_id = await world.begin(graph(a=[], b=["a"]), count=2)
+    async with world.pool.acquire() as merging, merging.transaction():
+        for table in ("job_histories", "run_steps"):  # held by rows that refer to them
+            await merging.execute(f"SELECT FROM {table} FOR KEY SHARE")
+        async with world.pool.acquire() as conn, conn.transaction():
+            await conn.execute("SET LOCAL lock_timeout = '5s'")
+            await load(conn, run_id, FIRST)
+            await admit_chunk(conn, run_id, "a")
+            prioritised = await prioritise_step(
+                conn, StepOfRun(world.workspace_id, run_id, "a"), Priority.HIGH, Act()
+            )
+            cancelled = await cancel_step(conn, StepOfRun(world.workspace_id, run_id, "a"))
+
+    assert (prioritised.jobs, cancelled.jobs) == (2, 2)
 
 
 async def test_call_that_is_repeated_with_its_number_is_answered_the_same(world: RunWorld) -> None:

@@ -40,7 +40,7 @@ JOIN run_steps s ON s.run_id = j.run_id AND s.step_id = j.step_id
 JOIN job_histories h ON h.id = j.run_id
 WHERE j.id = ANY($1::uuid[]) AND j.retryable
 ORDER BY j.id
-FOR UPDATE OF j, s FOR NO KEY UPDATE OF h
+FOR UPDATE OF j FOR NO KEY UPDATE OF s, h
 """
 
 _CLEAR: Final = "UPDATE jobs SET retryable = false WHERE id = ANY($1::uuid[])"
