@@ -1,6 +1,7 @@
 """`make chaos`: storms of random kills under load, each from a printed seed; figures, bound and ledger.
 
 Exits non-zero when anything did not hold. A ledger line is written for every storm that ran to its end.
+`--times` measures instead how soon the jobs of lost workers are released and cancels take effect.
 """
 
 import argparse
@@ -15,7 +16,8 @@ from typing import Final
 import orjson
 
 from tests.chaos.plan import plan
-from tests.chaos.storm import SETTINGS, Outcome, Storm
+from tests.chaos.storm import Outcome, Storm, settings_of
+from tests.chaos.times import SAMPLES, measure_times
 from tests.e2e.installation import open_installation
 
 LEDGER: Final = Path("docs/chaos-ledger.ndjson")
@@ -25,7 +27,7 @@ LIMIT_S: Final = 900.0
 
 async def _storm(seed: int, count: int) -> Outcome:
     with tempfile.TemporaryDirectory(prefix="runlane-chaos-", ignore_cleanup_errors=True) as folder:
-        async with open_installation(Path(folder) / "state", SETTINGS) as installation:
+        async with open_installation(Path(folder) / "state", settings_of(seed)) as installation:
             return await Storm(installation, plan(seed, count)).run()
 
 
@@ -64,13 +66,27 @@ def _report(seed: int, outcome: Outcome, bound_s: float) -> bool:
     return is_in_time and not outcome.faults
 
 
+def _print_times(samples: int) -> int:
+    measured = asyncio.run(measure_times(samples))
+    for times in measured.times:
+        print(times.line())
+        for fault in sorted(set(times.faults)):
+            print(f"     {fault}")
+    print(measured.lateness())
+    return 0 if all(times.holds for times in measured.times) else 1
+
+
 def main() -> int:
     """Runs the storms that the arguments ask for."""
     parser = argparse.ArgumentParser(prog="make chaos", description=__doc__)
     parser.add_argument("--seed", type=int, default=int.from_bytes(os.urandom(3)), help="default: a new one")
     parser.add_argument("--kills", type=int, default=100, help="blows of a storm")
     parser.add_argument("--storms", type=int, default=1, help="storms, with consecutive seeds")
+    parser.add_argument("--times", action="store_true", help="measure times of release and cancel instead")
+    parser.add_argument("--samples", type=int, default=SAMPLES, help="samples of each of these times")
     arguments = parser.parse_args()
+    if arguments.times:
+        return _print_times(arguments.samples)
     is_good = True
     for seed in range(arguments.seed, arguments.seed + arguments.storms):
         outcome = asyncio.run(_storm(seed, arguments.kills))

@@ -50,10 +50,14 @@ class Load:
 
     async def run(self) -> None:
         """Returns when `stop` is set and every run that was started has closed."""
-        targets = await self._noop_targets()
         async with asyncio.TaskGroup() as group:
             group.create_task(self._one_after_another(self.scans, self._start_scan))
-            group.create_task(self._one_after_another(self.noops, lambda: self._start_noop(targets)))
+            group.create_task(self.run_noops())
+
+    async def run_noops(self) -> None:
+        """The no-op runs alone."""
+        targets = await self._noop_targets()
+        await self._one_after_another(self.noops, lambda: self._start_noop(targets))
 
     async def _one_after_another(self, started: list[UUID], start: Start) -> None:
         while not self.stop.is_set():

@@ -2,7 +2,7 @@
 
 import random
 import signal
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
@@ -28,6 +28,13 @@ WEIGHTS: Final[Mapping[str, int]] = {
     "s3": 1,
 }
 """How often each process is hit, in proportion."""
+
+NEEDS: Final[Mapping[str, Sequence[str]]] = {
+    "api": ("postgres",),
+    "scan": ("api", "postgres"),
+    "scan-2": ("api", "postgres"),
+}
+"""What a process cannot be ready without."""
 
 _SERVERS: Final = frozenset({"temporal", "postgres", "valkey", "s3"})
 """Their orderly stop is the operator's; what comes unasked for is a kill or a freeze."""

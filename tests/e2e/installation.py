@@ -31,12 +31,14 @@ from runlane.lab.server import Lab
 from runlane.scan.confine import marked_processes
 from runlane.storage import Storage, StorageConfig
 from runlane.worker import connect_temporal
+from tests.e2e import leftovers
 from workflows.run import RunWorkflow
 
 log = structlog.get_logger(__name__)
 
 RUN_LIMIT_S = 120.0
 REST_LIMIT_S = 45.0
+DYING_LIMIT_S = 10.0
 SLOW_MS = 150
 """Latency of the lab's services: a run takes long enough to have a middle."""
 
@@ -204,23 +206,47 @@ class Installation:
         assert not difference.missing
         assert not difference.unexpected
 
-    async def assert_at_rest(self, run_id: UUID, *, objects_may_stay: bool = False) -> None:
-        """Every promise holds once the lanes have drained, and nothing of the run's work is left anywhere.
+    async def has_no_strays(self) -> bool:
+        """Whether every process of this installation is one that it keeps, or a child of one."""
+        return not await asyncio.to_thread(self._strays)
 
-        `objects_may_stay`: an upload or a deletion was cut off in the middle, which is the orphan sweep's.
+    def _strays(self) -> list[str]:
+        stack = self.platform.stack
+        kept = [status.pid for status in stack.status() if status.pid is not None]
+        return leftovers.strays(stack.folder, kept)
+
+    async def assert_at_rest(self, *run_ids: UUID, after_sweep: bool = False) -> None:
+        """Every promise holds once the lanes have drained, and nothing of the runs' work is left anywhere.
+
+        `after_sweep`: uploads or deletions were cut off in the middle; what they left is the orphan sweep's.
         """
         redis: Redis = Redis.from_url(self.platform.settings.redis_url, protocol=2)
         try:
             await self._assert_invariants(redis)
-            await self._assert_one_verdict_each(redis, run_id)
+            for run_id in run_ids:
+                await self._assert_one_verdict_each(redis, run_id)
         finally:
             await redis.aclose()
-        await until(self.has_no_tools, 10)
+        await until(self.has_no_tools, DYING_LIMIT_S)
+        await self._assert_no_strays()
         await until(self._has_told_temporal, REST_LIMIT_S)
         async with self.pool.acquire() as conn:
             assert await count_unpublished(conn) == 0
         assert await self.pool.fetchval("SELECT count(*) FROM job_results") == 0
-        assert objects_may_stay or await self.storage.keys() == []
+        if after_sweep:
+            await until(self._has_delivered, REST_LIMIT_S)
+            await leftovers.sweep_orphans(self.pool, self.temporal, self.storage)
+        assert await leftovers.unreferred_objects(self.pool, self.storage) == []
+        assert await leftovers.missing_objects(self.pool, self.storage) == []
+
+    async def _assert_no_strays(self) -> None:
+        try:
+            await until(self.has_no_strays, DYING_LIMIT_S)
+        except TimeoutError:
+            assert await asyncio.to_thread(self._strays) == []
+
+    async def _has_delivered(self) -> bool:
+        return not await asyncio.to_thread(leftovers.spooled, self.platform.stack.folder)
 
     async def _has_told_temporal(self) -> bool:
         waiting: int = await self.pool.fetchval("SELECT count(*) FROM commands WHERE done_at IS NULL")

@@ -4,8 +4,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.chaos.bounds import NEVER_S
 from tests.chaos.plan import plan
-from tests.chaos.storm import SETTINGS, Storm
+from tests.chaos.storm import Storm, settings_of
+from tests.chaos.times import measure_times
 from tests.e2e.installation import open_installation
 
 pytestmark = pytest.mark.e2e
@@ -19,9 +21,17 @@ def test_seed_gives_the_same_storm_again() -> None:
 
 
 async def test_thirty_random_kills_under_load_lose_double_and_corrupt_nothing(tmp_path: Path) -> None:
-    async with open_installation(tmp_path / "state", SETTINGS) as installation:
+    async with open_installation(tmp_path / "state", settings_of(SEED)) as installation:
         outcome = await Storm(installation, plan(SEED, BLOWS, gap_s=1.5)).run()
 
     assert outcome.faults == []
     assert outcome.checks > 0
     assert sum(outcome.blows.values()) >= BLOWS - 2  # one may find its process between two lives
+
+
+async def test_every_time_of_release_and_cancel_is_measured() -> None:
+    measured = (await measure_times(samples=1)).times
+
+    assert len({times.name for times in measured}) == 7
+    assert [fault for times in measured for fault in times.faults] == []
+    assert [times.name for times in measured if times.values == [] or NEVER_S in times.values] == []

@@ -64,7 +64,7 @@ async def test_killed_worker_loses_its_jobs_at_once_and_no_tool_outlives_it(
     assert time.monotonic() - killed_at < HEARTBEAT_S / 4
     assert set(await ends_of(installation, lost)) == {"lost"}
     await installation.assert_found_the_truth(run_id)
-    await installation.assert_at_rest(run_id, objects_may_stay=True)
+    await installation.assert_at_rest(run_id, after_sweep=True)
     assert not await installation.pool.fetchval("SELECT bool_or(charged) FROM job_attempts")
 
 
@@ -74,4 +74,4 @@ async def test_results_wait_for_a_bucket_that_is_away(installation: Installation
     await installation.kill("s3")
 
     await installation.assert_found_the_truth(run_id)
-    await installation.assert_at_rest(run_id, objects_may_stay=True)
+    await installation.assert_at_rest(run_id, after_sweep=True)
