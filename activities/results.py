@@ -20,7 +20,8 @@ from activities.failures import translated
 from activities.heartbeats import beating
 from activities.pictures import put_pictures, unwanted
 from activities.verdicts import events_of
-from runlane.db import inventory, limits, losses, outbox, settle
+from runlane.db import gathering, inventory, limits, losses, outbox, settle
+from runlane.db.gathering import Finder
 from runlane.db.inventory import Merged, MergeJob
 from runlane.db.pool import Connection, Pool
 from runlane.db.settle import Attempt, Decision, Ending
@@ -215,11 +216,17 @@ class _Merge:
         parsed = {attempt.job_id: self._of(attempt).parsed for attempt in attempts}
         if not attempts or category is Category.BENCH:
             return [_completed(a, parsed[a.job_id], None) for a in attempts]
+        envelopes: list[Envelope] = []
+        decisions: list[Decision] = []
         async with self._conn.transaction():
-            jobs = [_merge_job(attempt, parsed[attempt.job_id]) for attempt in attempts]
-            merged = await inventory.merge(self._conn, category, jobs)
-        self.envelopes += merged.envelopes
-        return [_completed(a, parsed[a.job_id], merged) for a in attempts]
+            for finder, members in _by_finder(attempts).items():
+                jobs = [_merge_job(attempt, parsed[attempt.job_id]) for attempt in members]
+                merged = await inventory.merge(self._conn, category, jobs)
+                await gathering.gather_found(self._conn, finder, merged.envelopes)
+                envelopes += merged.envelopes
+                decisions += [_completed(a, parsed[a.job_id], merged) for a in members]
+        self.envelopes += envelopes
+        return decisions
 
     def _of(self, attempt: Attempt) -> Found:
         return self._found.get(attempt.job_id, NOTHING)
@@ -233,6 +240,14 @@ class _Merge:
             await settle.count_merge_failure(self._conn, attempts)
         self.failed += again
         return [self._with_partial(settle.decide(a, Outcome.MERGE_FAILED, reasons[a.job_id])) for a in final]
+
+
+def _by_finder(attempts: Sequence[Attempt]) -> Mapping[Finder, list[Attempt]]:
+    """Attempts by run and tool: nearly always one, since a run's workflow settles its own batches."""
+    groups: dict[Finder, list[Attempt]] = defaultdict(list)
+    for attempt in attempts:
+        groups[Finder(attempt.workspace_id, attempt.run_id, attempt.tool_id)].append(attempt)
+    return groups
 
 
 def _merge_job(attempt: Attempt, parsed: Parsed) -> MergeJob:

@@ -16,6 +16,7 @@ from api.routes import (
     connectors,
     definitions,
     exclusions,
+    groups,
     health,
     inventory,
     jobs,
@@ -65,6 +66,7 @@ def _v1() -> APIRouter:
     for resource in (
         worker,
         targets,
+        groups,
         runs,
         definitions,
         config_profiles,

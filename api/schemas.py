@@ -79,19 +79,35 @@ class TargetImport(Request):
     )
 
 
-class NewRun(Request):
-    """What to run on which targets."""
-
-    definition: Annotated[str, StringConstraints(max_length=65_536)] | JsonObject = Field(
+DefinitionSource = Annotated[
+    Annotated[str, StringConstraints(max_length=65_536)] | JsonObject,
+    Field(
         description="name of a saved or built-in definition, or a definition `{name, jobs: {…}}`",
         examples=["domain_discovery"],
-    )
-    targets: list[UUID] = Field(min_length=1, max_length=1000, description="ids of targets")
+    ),
+]
+TargetIds = Annotated[list[UUID], Field(max_length=1000, description="ids of targets; they must be there")]
+GroupNames = Annotated[
+    list[Printable], Field(max_length=100, description="names or ids: all targets of any of these groups")
+]
+TagNames = Annotated[list[Printable], Field(max_length=20, description="all targets with any of these tags")]
+StepOptions = Annotated[
+    dict[str, dict[str, object]],
+    AfterValidator(_storable),
+    Field(description="options by step id, laid over the definition's; `*`: every step"),
+]
+
+
+class NewRun(Request):
+    """What to run on which targets: those that `targets`, `groups` or `tags` name when the run starts."""
+
+    definition: DefinitionSource
+    targets: TargetIds = Field(default_factory=list)
+    groups: GroupNames = Field(default_factory=list)
+    tags: TagNames = Field(default_factory=list)
     name: Name | None = Field(None, description="for people; default: the definition's name")
     priority: Priority = Priority.NORMAL
-    config: Annotated[dict[str, dict[str, object]], AfterValidator(_storable)] = Field(
-        default_factory=dict, description="options by step id, laid over the definition's; `*`: every step"
-    )
+    config: StepOptions = Field(default_factory=dict)
 
 
 class PageOf(Answer, Generic[ItemT]):
@@ -176,7 +192,8 @@ class Step(Answer):
 class RunDetail(Run):
     """A run with its steps, and its jobs counted by status."""
 
-    targets: list[UUID]
+    targets: list[UUID] = Field(description="the first 1,000")
+    targets_total: int
     jobs: dict[JobStatus, int]
     steps: list[Step]
 
@@ -251,19 +268,15 @@ class Worker(Answer):
     slots: dict[str, int]
     tools: dict[str, str] = Field(description="versions of the tools that are foreign programs")
     version: str | None
+    protocol: int | None = Field(description="version of what it and the API say to each other")
+    token_issued_at: datetime = Field(description="age of its credential")
+    rotation_asked_at: datetime | None = Field(description="it is to get a new credential since then")
     beat_at: datetime | None
     stream_seen_at: datetime | None
     joined_at: datetime
     left_at: datetime | None
 
 
-class Health(Answer):
-    """Whether the process lives, or may be given requests."""
-
-    status: Literal["ok", "unavailable"]
-    protocol: int | None = Field(description="version of what it and the API say to each other")
-    token_issued_at: datetime = Field(description="age of its credential")
-    rotation_asked_at: datetime | None = Field(description="it is to get a new credential since then")
 class Rotation(Answer):
     """A worker that is to get a new credential."""
 
@@ -271,3 +284,7 @@ class Rotation(Answer):
     rotation_asked_at: datetime
 
 
+class Health(Answer):
+    """Whether the process lives, or may be given requests."""
+
+    status: Literal["ok", "unavailable"]

@@ -25,7 +25,7 @@ from runlane.db.pool import Pool, open_pool
 from runlane.errors import Conflict, Refused
 from runlane.settings import Settings
 from workflows.dispatching import Limits
-from workflows.schedules import tell_schedule
+from workflows.schedules import start_fire, tell_schedule
 from workflows.starting import RunToStart, start_run_workflow
 
 log = structlog.get_logger(__name__)
@@ -41,7 +41,7 @@ MAX_BACKOFF_S: Final = 60.0
 
 CALL_TIMEOUT_S: Final = 10.0
 
-TOLD: Final = (CommandKind.START_RUN, CommandKind.NUDGE, CommandKind.SCHEDULE)
+TOLD: Final = (CommandKind.START_RUN, CommandKind.NUDGE, CommandKind.SCHEDULE, CommandKind.FIRE)
 
 HELD: Final = "another relay tells of this schedule"
 
@@ -113,9 +113,11 @@ async def relay_once(pool: Pool, client: Client, limits: Limits) -> Relayed:
 async def _start_triggered(pool: Pool) -> Relayed:
     """Starts the runs that gathered events ask for; one without room among the open runs is tried again.
 
-    In a transaction of its own: who gathers must not wait until Temporal has answered.
+    In a transaction of its own: nobody must wait until Temporal has answered.
     """
     refused: dict[int, str] = {}
+    async with pool.acquire() as conn:
+        await triggers.call_gathered(conn)
     async with pool.acquire() as conn, conn.transaction():
         due = await commands.take(conn, BATCH, (CommandKind.TRIGGER,))
         for command in due:
@@ -126,6 +128,7 @@ async def _start_triggered(pool: Pool) -> Relayed:
                 refused[command.command_id] = error.detail
             except Refused as error:
                 log.warning("trigger_refused", command=command.command_id, code=error.code)
+                await triggers.give_up(conn, command.payload, error)
         await commands.mark_done(conn, [each.command_id for each in due if each.command_id not in refused])
         await commands.put_off(conn, refused, MAX_BACKOFF_S)
     return Relayed(len(due) - len(refused), len(refused))
@@ -171,6 +174,8 @@ async def _call(telling: _Telling, command: Command) -> None:
         case CommandKind.SCHEDULE:
             if command.schedule_id is not None:
                 await tell_schedule(client, telling.plans[command.schedule_id])
+        case CommandKind.FIRE:
+            await start_fire(client, command.workflow_id, command.payload)
         case CommandKind.TRIGGER:
             pass  # rows only, and these are written
         case _:

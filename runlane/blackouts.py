@@ -3,9 +3,17 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, time, timedelta
+from enum import StrEnum
 from zoneinfo import ZoneInfo
 
 from runlane.errors import Invalid
+
+
+class Policy(StrEnum):
+    """What becomes of the jobs that run when a window opens."""
+
+    FINISH = "finish"
+    CANCEL = "cancel"  # they are killed and given back, uncharged: they run again when it has closed
 
 
 @dataclass(frozen=True, slots=True)

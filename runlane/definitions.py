@@ -19,6 +19,7 @@ from runlane.events.scrub import is_credential_name
 from runlane.tools import TOOLS
 from runlane.tools.adapters import config_faults
 from runlane.tools.adapters.options import faults as schema_faults
+from runlane.triggers import Trigger, parse_triggers
 
 MAX_SOURCE_BYTES: Final = 64 * 1024
 MAX_OPTIONS_BYTES: Final = 256 * 1024
@@ -41,12 +42,6 @@ _WRITTEN_OUT: Final = re.compile(r"-----BEGIN |://[^/\s@:]*:[^/\s@]+@")
 
 _STEP_ID: Final = re.compile(r"[a-z0-9_-]{1,64}\Z")
 _TOLERANCE: Final = re.compile(r"(\d{1,9}|(100|\d{1,2})(\.\d{1,4})?%)\Z")
-REQUEST: Final = "request"
-"""What may start a run of any definition."""
-
-TRIGGERS: Final = (REQUEST, "target.created")
-"""What may be said to start runs of a definition: whoever asks, and events."""
-
 _NO_CONNECTORS: Final[Mapping[str, Connector]] = MappingProxyType({})
 _TOP_KEYS: Final = frozenset({"name", "on", "jobs"})
 _STEP_KEYS: Final = frozenset({"name", "run", "needs", "config", "config_profile", "tolerance"})
@@ -86,12 +81,12 @@ class Definition:
 
     name: str
     steps: tuple[StepDefinition, ...]
-    on: tuple[str, ...] = ()
+    on: tuple[Trigger, ...] = ()
     """Events that start a run of it, once it is saved."""
 
     def as_json(self) -> dict[str, object]:
         """The form that is saved, and frozen on the row of a run."""
-        on = {"on": list(self.on)} if self.on else {}
+        on = {"on": [trigger.as_json() for trigger in self.on]} if self.on else {}
         return {"name": self.name, **on, "jobs": {step.step_id: _step_json(step) for step in self.steps}}
 
     def with_config(self, config: Mapping[str, Mapping[str, object]]) -> "Definition":
@@ -194,11 +189,7 @@ def parse_definition(
     name = document.get("name")
     if not isinstance(name, str) or not 1 <= len(name) <= 100:
         faults["name"] = "a text of 1 to 100 characters is required"
-    on = document.get("on", [])
-    events = [on] if isinstance(on, str) else on
-    if not isinstance(events, list) or not all(event in TRIGGERS for event in events):
-        faults["on"] = f"one or several of {', '.join(TRIGGERS)} are possible"
-        events = []
+    triggers = parse_triggers(document.get("on", []), faults)
     for key in document.keys() - _TOP_KEYS:
         faults[str(key)[:64]] = "unknown key"
     jobs = document.get("jobs")
@@ -211,9 +202,7 @@ def parse_definition(
         raise _inline_secret(faults)
     if faults:
         raise Invalid("the definition is not valid", code="definition.invalid", fields=faults)
-    return Definition(
-        cast(str, name), steps, tuple(dict.fromkeys(event for event in events if event != REQUEST))
-    )  # checked above
+    return Definition(cast(str, name), steps, triggers)  # checked above
 
 
 def _parse_step(

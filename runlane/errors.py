@@ -8,7 +8,9 @@ RunlaneError
 │   ├── Forbidden       403  a valid credential without the right
 │   ├── NotFound        404  not there, or in another workspace (the answer is the same)
 │   ├── Conflict        409  the state of the thing forbids it now
-│   └── TooLarge        413  more bytes than the route takes
+│   ├── Stale           412  the thing was changed since it was read
+│   ├── TooLarge        413  more bytes than the route takes
+│   └── Unconditional   428  a change that must say what it was made from
 ├── Unavailable         503  a server we need does not answer; the same call may go through later
 └── Defect              500  our bug: an impossible transition, an unknown event
     ├── ImpossibleTransition
@@ -75,6 +77,20 @@ class Conflict(Refused):
 
     default_code = "conflict"
     status = 409
+
+
+class Stale(Refused):
+    """The thing was changed since the caller read it."""
+
+    default_code = "etag.stale"
+    status = 412
+
+
+class Unconditional(Refused):
+    """The change must say which state of the thing it was made from."""
+
+    default_code = "etag.required"
+    status = 428
 
 
 class TooLarge(Refused):

@@ -4,9 +4,10 @@ Temporal says when; what becomes of a fire is decided by rows (`runlane/db/fires
 small workflow, whatever runs, and none is dropped without a word in the ledger.
 """
 
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Final
 
 from temporalio.client import (
@@ -24,7 +25,8 @@ from temporalio.client import (
     ScheduleUpdate,
     ScheduleUpdateInput,
 )
-from temporalio.common import SearchAttributePair, TypedSearchAttributes
+from temporalio.common import SearchAttributePair, TypedSearchAttributes, WorkflowIDConflictPolicy
+from temporalio.exceptions import WorkflowAlreadyStartedError
 from temporalio.service import RPCError, RPCStatusCode
 
 from runlane import names
@@ -62,6 +64,24 @@ async def tell_schedule(client: Client, plan: Plan) -> None:
         return ScheduleUpdate(schedule=replace(wanted, state=state))
 
     await client.get_schedule_handle(schedule_id).update(update)
+
+
+async def start_fire(client: Client, workflow_id: str, fire: Mapping[str, object]) -> None:
+    """Starts the workflow of a fire that a person wanted and that waits; one that runs is found.
+
+    Raises:
+        temporalio.service.RPCError: Temporal does not answer or refuses.
+    """
+    due_at = datetime.fromisoformat(str(fire["due_at"]))
+    with suppress(WorkflowAlreadyStartedError):
+        await client.start_workflow(
+            ScheduleFire.run,
+            FireInput(str(fire["schedule"]), due_at),
+            id=workflow_id,
+            task_queue=names.CORE_QUEUE,
+            id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
+            static_summary="fire of a schedule, by hand",
+        )
 
 
 def schedule_of(plan: Plan, timing: Timing) -> Schedule:

@@ -1,4 +1,4 @@
-"""Blackout windows: when nothing of the workspace, or of one target, may begin."""
+"""Blackout windows: when nothing of the workspace, a target, a group or a tag may begin."""
 
 from datetime import datetime, time
 from typing import Annotated
@@ -11,7 +11,7 @@ from api.action_schemas import Why
 from api.deps import ReadRuns, WriteRuns, no_query
 from api.problems import problems
 from api.schemas import Answer, Printable, Request
-from runlane.blackouts import Once, Weekly
+from runlane.blackouts import Once, Policy, Weekly
 from runlane.db import blackouts
 from runlane.db.engine import driver
 from runlane.errors import Conflict, Invalid, NotFound
@@ -37,6 +37,15 @@ class NewWindow(Why):
     ends_at: AwareDatetime | None = None
     weekly: WeeklyWindow | None = None
     target_id: UUID | None = Field(default=None, description="only for jobs of this target")
+    group: Annotated[Printable, Field(max_length=100)] | None = Field(
+        default=None, description="only for targets of this group: its name or id"
+    )
+    tag: Annotated[Printable, Field(max_length=64)] | None = Field(
+        default=None, description="only for targets with this tag"
+    )
+    policy: Policy = Field(
+        default=Policy.FINISH, description="of what runs when it opens; cancel: it runs again afterwards"
+    )
 
 
 class Window(Answer):
@@ -44,6 +53,9 @@ class Window(Answer):
 
     id: UUID
     target_id: UUID | None
+    group_id: UUID | None
+    tag: str | None
+    policy: Policy
     starts_at: datetime | None
     ends_at: datetime | None
     weekdays: list[int] | None
@@ -70,8 +82,9 @@ async def index(access: ReadRuns) -> Windows:
 
 @router.post("", status_code=201, dependencies=[Depends(no_query)], responses=problems(NotFound, Conflict))
 async def create(access: WriteRuns, body: NewWindow) -> Window:
-    """Adds a window. While it is open, jobs that it covers wait; what runs is finished."""
-    wanted = blackouts.NewWindow(access.workspace_id, _when(body), body.target_id)
+    """Adds a window. While it is open, jobs that it covers wait; what runs is finished or given back."""
+    about = (body.target_id, body.group, body.tag)
+    wanted = blackouts.NewWindow(access.workspace_id, _when(body), *about, body.policy)
     row = await blackouts.add_window(driver(access.conn), wanted, access.act(body.reason))
     return Window.model_validate(row)
 

@@ -165,6 +165,8 @@ def _request(access: WriteRuns, body: NewRun) -> RunRequest:
         workspace_id=access.workspace_id,
         definition=body.definition,
         targets=body.targets,
+        groups=body.groups,
+        tags=body.tags,
         name=body.name,
         priority=body.priority,
         config=body.config,

@@ -26,13 +26,27 @@ CREATE TABLE targets (
 );
 CREATE UNIQUE INDEX targets_value ON targets (workspace_id, value) WHERE deleted_at IS NULL;
 
-CREATE TABLE asset_groups (
+CREATE TABLE target_groups (
   id uuid PRIMARY KEY DEFAULT uuidv7(),
   workspace_id uuid NOT NULL REFERENCES workspaces ON DELETE CASCADE,
   name text NOT NULL CHECK (length(name) BETWEEN 1 AND 100),
+  tags text[] NOT NULL DEFAULT '{}',
+  version integer NOT NULL DEFAULT 1,
+  created_by text,
   created_at timestamptz NOT NULL DEFAULT clock_timestamp(),
   UNIQUE (workspace_id, id),
   UNIQUE (workspace_id, name)
+);
+COMMENT ON TABLE target_groups IS 'a named set of targets: its members, and those that its rule fits';
+COMMENT ON COLUMN target_groups.tags IS 'the rule: targets with all of these tags are in it; none: members only';
+
+CREATE TABLE target_group_members (
+  workspace_id uuid NOT NULL,
+  group_id uuid NOT NULL,
+  target_id uuid NOT NULL,
+  PRIMARY KEY (group_id, target_id),
+  FOREIGN KEY (workspace_id, group_id) REFERENCES target_groups (workspace_id, id) ON DELETE CASCADE,
+  FOREIGN KEY (workspace_id, target_id) REFERENCES targets (workspace_id, id) ON DELETE CASCADE
 );
 
 CREATE TABLE assets (
@@ -57,15 +71,6 @@ CREATE TABLE assets (
 );
 COMMENT ON COLUMN assets.run_id IS 'the run that saw it first';
 COMMENT ON COLUMN assets.missed IS 'complete results in a row whose coverage holds it and that did not see it';
-
-CREATE TABLE asset_group_members (
-  workspace_id uuid NOT NULL,
-  group_id uuid NOT NULL,
-  asset_id uuid NOT NULL,
-  PRIMARY KEY (group_id, asset_id),
-  FOREIGN KEY (workspace_id, group_id) REFERENCES asset_groups (workspace_id, id) ON DELETE CASCADE,
-  FOREIGN KEY (workspace_id, asset_id) REFERENCES assets (workspace_id, id) ON DELETE CASCADE
-);
 
 CREATE TABLE ports (
   id uuid PRIMARY KEY DEFAULT uuidv7(),

@@ -66,6 +66,7 @@ CREATE TABLE workflow_definitions (
 );
 CREATE UNIQUE INDEX workflow_definitions_name
   ON workflow_definitions (workspace_id, name) NULLS NOT DISTINCT WHERE deleted_at IS NULL;
+CREATE INDEX workflow_definitions_triggered ON workflow_definitions (id) WHERE body ? 'on';
 
 CREATE TABLE definition_versions (
   workspace_id uuid NOT NULL,
@@ -104,6 +105,7 @@ CREATE TABLE schedules (
   definition_id uuid,
   run jsonb NOT NULL,
   spec jsonb NOT NULL,
+  version integer NOT NULL DEFAULT 1,
   created_by text,
   expected_at timestamptz,
   paused_at timestamptz,
@@ -111,7 +113,7 @@ CREATE TABLE schedules (
   deleted_at timestamptz,
   UNIQUE (workspace_id, id)
 );
-COMMENT ON COLUMN schedules.run IS 'what a fire starts: definition, targets, config, priority';
+COMMENT ON COLUMN schedules.run IS 'what a fire starts: definition, targets, groups, tags, config, priority';
 COMMENT ON COLUMN schedules.expected_at IS 'the first fire that the ledger does not know; NULL: none is expected';
 CREATE UNIQUE INDEX schedules_name ON schedules (workspace_id, name) WHERE deleted_at IS NULL;
 CREATE INDEX schedules_expected ON schedules (expected_at) WHERE expected_at IS NOT NULL;
@@ -124,11 +126,13 @@ CREATE TABLE schedule_fires (
   reason text,
   run_id uuid,
   workflow_id text,
+  asked_by text,
   recorded_at timestamptz NOT NULL DEFAULT clock_timestamp(),
   PRIMARY KEY (schedule_id, due_at),
   FOREIGN KEY (workspace_id, schedule_id) REFERENCES schedules (workspace_id, id) ON DELETE CASCADE
 );
 COMMENT ON COLUMN schedule_fires.workflow_id IS 'whom to nudge when a buffered fire may run';
+COMMENT ON COLUMN schedule_fires.asked_by IS 'who wanted it now; NULL: the clock';
 CREATE INDEX schedule_fires_waiting ON schedule_fires (schedule_id) WHERE outcome = 'buffered';
 
 CREATE TABLE job_histories (
@@ -140,6 +144,7 @@ CREATE TABLE job_histories (
     CHECK (status IN ('accepted', 'running', 'completed', 'failed', 'cancelled')),
   definition jsonb NOT NULL,
   definition_id uuid,
+  definition_version integer,
   project_id uuid,
   schedule_id uuid,
   trigger text NOT NULL DEFAULT 'request'
@@ -150,7 +155,6 @@ CREATE TABLE job_histories (
   created_by text,
   blocked_reason text,
   nudged_at timestamptz,
-  definition_version integer,
   owner text,
   owner_started_at timestamptz,
   created_at timestamptz NOT NULL DEFAULT clock_timestamp(),
@@ -181,10 +185,13 @@ CREATE TABLE run_targets (
   workspace_id uuid NOT NULL,
   run_id uuid NOT NULL,
   target_id uuid NOT NULL,
+  is_new boolean NOT NULL DEFAULT false,
   PRIMARY KEY (run_id, target_id),
   FOREIGN KEY (workspace_id, run_id) REFERENCES job_histories (workspace_id, id) ON DELETE CASCADE,
   FOREIGN KEY (workspace_id, target_id) REFERENCES targets (workspace_id, id) ON DELETE CASCADE
 );
+COMMENT ON COLUMN run_targets.is_new IS 'the assets that it has by itself are still to be made';
+CREATE INDEX run_targets_new ON run_targets (run_id, target_id) WHERE is_new;
 
 CREATE TABLE run_steps (
   workspace_id uuid NOT NULL,

@@ -115,6 +115,9 @@ CREATE TABLE blackout_windows (
   id uuid PRIMARY KEY DEFAULT uuidv7(),
   workspace_id uuid NOT NULL REFERENCES workspaces ON DELETE CASCADE,
   target_id uuid,
+  group_id uuid,
+  tag text CHECK (length(tag) BETWEEN 1 AND 64),
+  policy text NOT NULL DEFAULT 'finish' CHECK (policy IN ('finish', 'cancel')),
   starts_at timestamptz,
   ends_at timestamptz,
   weekdays smallint[],
@@ -124,11 +127,14 @@ CREATE TABLE blackout_windows (
   reason text,
   created_by text,
   created_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+  CHECK (num_nonnulls(target_id, group_id, tag) <= 1),
   CHECK (starts_at < ends_at),
   CHECK (num_nonnulls(starts_at, ends_at) IN (0, 2) AND num_nonnulls(weekdays, begins, ends, time_zone) IN (0, 4)),
   CHECK ((starts_at IS NULL) <> (weekdays IS NULL)),
-  FOREIGN KEY (workspace_id, target_id) REFERENCES targets (workspace_id, id) ON DELETE CASCADE
+  FOREIGN KEY (workspace_id, target_id) REFERENCES targets (workspace_id, id) ON DELETE CASCADE,
+  FOREIGN KEY (workspace_id, group_id) REFERENCES target_groups (workspace_id, id)
 );
+COMMENT ON COLUMN blackout_windows.policy IS 'what runs when it opens is finished, or cancelled: given back for later';
 
 CREATE TABLE operations (
   id uuid PRIMARY KEY DEFAULT uuidv7(),
@@ -153,7 +159,7 @@ CREATE INDEX operations_open ON operations (moved_at) WHERE finished_at IS NULL;
 CREATE TABLE commands (
   id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
   workspace_id uuid REFERENCES workspaces ON DELETE CASCADE,
-  kind text NOT NULL CHECK (kind IN ('start_run', 'nudge', 'schedule', 'trigger')),
+  kind text NOT NULL CHECK (kind IN ('start_run', 'nudge', 'schedule', 'fire', 'trigger')),
   workflow_id text NOT NULL,
   payload jsonb NOT NULL DEFAULT '{}',
   request_id text UNIQUE,
@@ -165,6 +171,24 @@ CREATE TABLE commands (
 );
 COMMENT ON TABLE commands IS 'what Temporal has to be told; relayed at full speed, with back-off while it is away';
 CREATE INDEX commands_open ON commands (due_at, id) WHERE done_at IS NULL;
+
+CREATE TABLE gathered_targets (
+  id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+  workspace_id uuid NOT NULL,
+  definition_id uuid NOT NULL,
+  hops smallint NOT NULL CHECK (hops BETWEEN 1 AND 4),
+  event text NOT NULL,
+  rule smallint NOT NULL,
+  run_id uuid,
+  target_id uuid NOT NULL,
+  gathered_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+  FOREIGN KEY (workspace_id, definition_id) REFERENCES workflow_definitions (workspace_id, id) ON DELETE CASCADE,
+  FOREIGN KEY (workspace_id, target_id) REFERENCES targets (workspace_id, id) ON DELETE CASCADE
+);
+COMMENT ON TABLE gathered_targets IS 'an event about a target that starts a run of a definition soon; taken with that start';
+COMMENT ON COLUMN gathered_targets.rule IS 'which entry of the definition''s `on` it fits';
+COMMENT ON COLUMN gathered_targets.run_id IS 'the run that brought the event about; NULL: a person did';
+CREATE INDEX gathered_targets_of ON gathered_targets (definition_id, hops);
 """
 
 

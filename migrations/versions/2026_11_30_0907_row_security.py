@@ -13,12 +13,13 @@ down_revision = "0007_events"
 
 TENANT_TABLES = (
     "permission_groups", "members", "api_keys", "internal_networks", "workers", "secrets",
-    "idempotency_keys", "targets", "asset_groups", "asset_group_members", "assets", "ports",
+    "idempotency_keys", "targets", "target_groups", "target_group_members", "assets", "ports",
     "asset_services", "urls", "technologies", "vulnerabilities", "tool_profiles", "projects",
     "project_scopes", "definition_versions", "schedules", "schedule_fires", "job_histories", "run_targets",
     "run_steps", "run_needs", "run_shards", "dispatches", "jobs", "job_results", "uploads", "job_attempts", "job_error_logs",
     "port_observations", "http_responses", "url_observations", "screenshots", "limit_claims",
     "blackout_windows", "commands", "outbox", "audit_events", "operations",
+    "gathered_targets",
 )  # fmt: skip
 SHARED_TABLES = ("tools", "connectors", "workflow_definitions", "limits", "pauses", "exclusions")
 APPEND_ONLY = ("audit_events",)

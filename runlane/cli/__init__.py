@@ -14,6 +14,7 @@ from runlane.cli import (
     connectors,
     definitions,
     exclusions,
+    groups,
     inventory,
     jobs,
     keys,
@@ -59,6 +60,7 @@ app.add_typer(exclusions.app, name="exclusion")
 app.add_typer(blackouts.app, name="blackout")
 views.register(jobs.app, runs.app)
 app.add_typer(targets.app, name="target")
+app.add_typer(groups.app, name="group")
 revoke.register(processes.worker_app)
 app.add_typer(processes.worker_app, name="worker")
 app.add_typer(sweeps.app, name="sweep")

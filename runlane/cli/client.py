@@ -80,6 +80,11 @@ class ApiClient:
         """Sets something; done twice, it is done once."""
         return self._call(_Call("PUT", path, body=body, is_once=True))
 
+    def patch(self, path: str, body: Json) -> Json:
+        """Changes fields of something as it is now; refused, if somebody changes it meanwhile."""
+        found = self.get(path)
+        return self._call(_Call("PATCH", path, body=body, version=str(found["version"])))
+
     def items(self, path: str, query: Query | None = None, limit: int | None = None) -> Iterator[Json]:
         """Yields the rows of a list, page by page, up to `limit`."""
         left = limit if limit is not None else 10**9
@@ -127,6 +132,8 @@ class ApiClient:
 
     def _try(self, call: "_Call") -> Json | CommandError:
         headers = {"Idempotency-Key": call.key} if call.is_once else {}
+        if call.version is not None:
+            headers["If-Match"] = f'"{call.version}"'
         try:
             response = self._client.request(
                 call.method, call.path, params=call.query, json=call.body, headers=headers
@@ -147,6 +154,8 @@ class _Call:
     query: Query | None = None
     body: Json | None = None
     is_once: bool = False
+    version: str | None = None
+    """Of the thing that is changed, as it was read."""
     key: str = field(default_factory=lambda: str(uuid4()))
     """The same for every try of a call that is to be done once."""
 

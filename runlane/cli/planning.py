@@ -8,7 +8,7 @@ from runlane.cli.answers import counts_in, objects_in
 from runlane.cli.options import JsonFlag
 from runlane.cli.output import Column, note, print_json, print_rows
 from runlane.cli.profile import open_client
-from runlane.cli.runs import PATH, Definition, Options, Targets, new_run
+from runlane.cli.runs import PATH, Definition, Groups, Options, Tags, Targets, new_run, selection
 
 COLUMNS = (
     Column("STEP", "step_id"), Column("TOOL", "tool_id"), Column("JOBS", "jobs"), Column("EXACT", "is_exact"),
@@ -23,7 +23,9 @@ def register(runs: typer.Typer) -> None:
 
 
 def plan(
-    target: Targets,
+    target: Targets = None,
+    group: Groups = None,
+    tag: Tags = None,
     definition: Definition = "domain_discovery",
     options: Options = None,
     strict: Annotated[
@@ -35,7 +37,7 @@ def plan(
     from runlane.cli.errors import ExitCode
 
     with open_client() as client:
-        body = new_run(client, target, definition, options or [])
+        body = new_run(definition, options) | selection(client, target, group, tag)
         found = client.post(f"{PATH}?plan=true", body)
     if as_json:
         print_json(found)

@@ -10,7 +10,7 @@ from runlane.cli.answers import Json, objects_in
 from runlane.cli.errors import CommandError, ExitCode
 from runlane.cli.lists import Listing, print_list
 from runlane.cli.options import JsonFlag, Limit, PriorityName, Reason, Sort
-from runlane.cli.output import Column, note, print_fields, print_json, print_rows
+from runlane.cli.output import Column, note, print_done, print_fields, print_json, print_made, print_rows
 from runlane.cli.profile import open_client
 from runlane.cli.text import moment
 
@@ -35,9 +35,13 @@ Timeout = Annotated[float | None, typer.Option("--timeout", min=0, help="Seconds
 
 
 Targets = Annotated[
-    list[str],
+    list[str] | None,
     typer.Option("--target", "-t", help="Target: value, id, or the end of an id. May be repeated."),
 ]
+Groups = Annotated[
+    list[str] | None, typer.Option("--group", "-g", help="All targets of this group: name or id. Repeatable.")
+]
+Tags = Annotated[list[str] | None, typer.Option("--tag", help="All targets with this tag. Repeatable.")]
 Definition = Annotated[
     str,
     typer.Option(
@@ -52,7 +56,9 @@ Options = Annotated[
 
 @app.command("start")
 def start(
-    target: Targets,
+    target: Targets = None,
+    group: Groups = None,
+    tag: Tags = None,
     definition: Definition = "domain_discovery",
     name: Annotated[str | None, typer.Option("--name", help="For people.")] = None,
     priority: Annotated[
@@ -62,9 +68,10 @@ def start(
     watch_it: Annotated[bool, typer.Option("--watch", help="Watch it to its end.")] = False,
     as_json: JsonFlag = False,
 ) -> None:
-    """Start a run on targets."""
+    """Start a run on targets, groups and tags, in any mix."""
     with open_client() as client:
-        body = new_run(client, target, definition, options or []) | {"priority": priority}
+        body = new_run(definition, options) | selection(client, target, group, tag)
+        body["priority"] = priority
         if name:
             body["name"] = name
         started = client.post(PATH, body, once=True)
@@ -125,10 +132,7 @@ def cancel(run: RunId, reason: Reason = None, as_json: JsonFlag = False) -> None
     """Cancel a run and everything in it that has not ended. Final."""
     with open_client() as client:
         done = client.post(f"{PATH}/{client.resolve(PATH, run)}/cancel", {"reason": reason})
-    if as_json:
-        print_json(done)
-    else:
-        note(f"cancelled run {done['run_id']} with {done['jobs']} jobs")
+    print_done(done, f"cancelled run {done['run_id']} with {done['jobs']} jobs", as_json=as_json)
 
 
 @app.command("pause")
@@ -136,10 +140,7 @@ def pause(run: RunId, reason: Reason = None, as_json: JsonFlag = False) -> None:
     """Dispatch nothing more of a run until it is resumed; what runs is finished."""
     with open_client() as client:
         done = client.post(f"{PATH}/{client.resolve(PATH, run)}/pause", {"reason": reason})
-    if as_json:
-        print_json(done)
-    else:
-        note(f"paused run {done['run_id']}; next: runlane run resume")
+    print_done(done, f"paused run {done['run_id']}; next: runlane run resume", as_json=as_json)
 
 
 @app.command("resume")
@@ -147,10 +148,7 @@ def resume(run: RunId, reason: Reason = None, as_json: JsonFlag = False) -> None
     """Let an open run go on: lift its pause, and start its workflow if it is gone. Else harmless."""
     with open_client() as client:
         done = client.post(f"{PATH}/{client.resolve(PATH, run)}/resume", {"reason": reason})
-    if as_json:
-        print_json(done)
-    else:
-        note(f"run {done['run_id']} goes on ({done['status']})")
+    print_done(done, f"run {done['run_id']} goes on ({done['status']})", as_json=as_json)
 
 
 @app.command("priority")
@@ -159,10 +157,9 @@ def priority(run: RunId, name: PriorityName, reason: Reason = None, as_json: Jso
     with open_client() as client:
         path = f"{PATH}/{client.resolve(PATH, run)}/priority"
         done = client.post(path, {"priority": name, "reason": reason})
-    if as_json:
-        print_json(done)
-    else:
-        note(f"{done['jobs']} jobs have priority {name} now; {done['moved']} of them wait")
+    print_done(
+        done, f"{done['jobs']} jobs have priority {name} now; {done['moved']} of them wait", as_json=as_json
+    )
 
 
 @app.command("rerun")
@@ -178,20 +175,26 @@ def rerun(
     with open_client() as client:
         path = f"{PATH}/{client.resolve(PATH, run)}/rerun"
         done = client.post(path, {"from_step": from_step, "reason": reason}, once=True)
-    if as_json:
-        print_json(done)
-    else:
-        print(done["run_id"])
-        note("next: runlane run watch @last")
+    print_made(done, done["run_id"], "next: runlane run watch @last", as_json=as_json)
 
 
-def new_run(client: "ApiClient", targets: list[str], definition: str, options: list[str]) -> Json:
-    """Makes the body of a request for a run of what a person typed."""
-    return {
-        "definition": read_definition(definition),
-        "targets": [_target(client, each) for each in targets],
-        "config": parse_options(options),
-    }
+def new_run(definition: str, options: list[str] | None) -> Json:
+    """What a person typed to say what is run."""
+    return {"definition": read_definition(definition), "config": parse_options(options or [])}
+
+
+def selection(
+    client: "ApiClient", targets: list[str] | None, groups: list[str] | None, tags: list[str] | None
+) -> Json:
+    """What a person typed to say which targets.
+
+    Raises:
+        CommandError: nothing was said.
+    """
+    if not (targets or groups or tags):
+        raise CommandError("say --target, --group or --tag", ExitCode.USAGE)
+    found = [_target(client, each) for each in targets or []]
+    return {"targets": found, "groups": groups or [], "tags": tags or []}
 
 
 def parse_options(options: list[str]) -> dict[str, dict[str, object]]:

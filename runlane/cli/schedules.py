@@ -6,10 +6,21 @@ import typer
 
 from runlane.cli.answers import Json, texts_in
 from runlane.cli.lists import Listing, print_list
+from runlane.cli.named import find_named
 from runlane.cli.options import JsonFlag, Limit, Reason, Sort
-from runlane.cli.output import Column, note, print_fields, print_json
+from runlane.cli.output import Column, print_done, print_fields, print_json, print_made
 from runlane.cli.profile import open_client
-from runlane.cli.runs import Definition, Options, Targets, new_run
+from runlane.cli.runs import (
+    Definition,
+    Groups,
+    Options,
+    Tags,
+    Targets,
+    new_run,
+    parse_options,
+    read_definition,
+    selection,
+)
 
 app = typer.Typer(no_args_is_help=True, help="Schedules: runs that are started by the clock.")
 
@@ -21,16 +32,18 @@ COLUMNS = (
 )  # fmt: skip
 FIRE_COLUMNS = (
     Column("DUE", "due_at"), Column("OUTCOME", "outcome"), Column("RUN", "run_id"),
-    Column("REASON", "reason"),
+    Column("BY", "asked_by"), Column("REASON", "reason"),
 )  # fmt: skip
 
-ScheduleId = Annotated[str, typer.Argument(help="Id of a schedule, the end of one, or @last.")]
+ScheduleId = Annotated[str, typer.Argument(help="Name or id of a schedule, or @last.")]
 
 
 @app.command("create")
 def create(
     name: Annotated[str, typer.Argument(help="For people; once in a workspace.")],
-    target: Targets,
+    target: Targets = None,
+    group: Groups = None,
+    tag: Tags = None,
     definition: Definition = "domain_discovery",
     cron: Annotated[
         str | None, typer.Option("--cron", help="Minute, hour, day of month, month, weekday; or @daily.")
@@ -52,8 +65,55 @@ def create(
     body: Json = {"name": name, "time_zone": time_zone, "overlap": overlap, "priority": priority}
     body |= {key: value for key, value in wanted.items() if value is not None}
     with open_client() as client:
-        made = client.post(PATH, body | new_run(client, target, definition, options or []), once=True)
+        body |= new_run(definition, options) | selection(client, target, group, tag)
+        made = client.post(PATH, body, once=True)
     _print(made, as_json)
+
+
+@app.command("edit")
+def edit(
+    schedule: ScheduleId,
+    name: Annotated[str | None, typer.Option("--name", help="Its new name.")] = None,
+    target: Targets = None,
+    group: Groups = None,
+    tag: Tags = None,
+    definition: Annotated[str | None, typer.Option("--definition", "-d", help="As for create.")] = None,
+    cron: Annotated[str | None, typer.Option("--cron", help="In place of an interval, too.")] = None,
+    every: Annotated[int | None, typer.Option("--every", min=60, help="In place of a cron, too.")] = None,
+    time_zone: Annotated[str | None, typer.Option("--time-zone")] = None,
+    overlap: Annotated[str | None, typer.Option("--overlap")] = None,
+    jitter: Annotated[int | None, typer.Option("--jitter")] = None,
+    catch_up: Annotated[int | None, typer.Option("--catch-up")] = None,
+    ends_at: Annotated[str | None, typer.Option("--ends-at")] = None,
+    priority: Annotated[str | None, typer.Option("--priority")] = None,
+    options: Options = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Change what a schedule starts, when, or its name; what is not said stays. Its runs go on."""
+    wanted = {
+        "name": name, "cron": cron, "every_s": every, "time_zone": time_zone, "overlap": overlap,
+        "jitter_s": jitter, "catch_up_s": catch_up, "ends_at": ends_at, "priority": priority,
+    }  # fmt: skip
+    body: Json = {key: value for key, value in wanted.items() if value is not None}
+    if definition is not None:
+        body["definition"] = read_definition(definition)
+    if options:
+        body["config"] = parse_options(options)
+    with open_client() as client:
+        if target or group or tag:
+            body |= selection(client, target, group, tag)
+        done = client.patch(f"{PATH}/{find_named(client, PATH, schedule)}", body)
+    _print(done, as_json)
+
+
+@app.command("run")
+def run(schedule: ScheduleId, reason: Reason = None, as_json: JsonFlag = False) -> None:
+    """Fire a schedule now, also a paused one. What of an open run of it is up to its overlap."""
+    with open_client() as client:
+        path = f"{PATH}/{find_named(client, PATH, schedule)}/run"
+        fired = client.post(path, {"reason": reason}, once=True)
+    said = f"{fired['outcome']}: {fired['reason']}" if fired["reason"] else str(fired["outcome"])
+    print_made(fired, fired["run_id"] or "", said, as_json=as_json)
 
 
 @app.command("list")
@@ -66,7 +126,7 @@ def index(limit: Limit = 50, sort: Sort = None, as_json: JsonFlag = False) -> No
 def show(schedule: ScheduleId = "@last", as_json: JsonFlag = False) -> None:
     """Show a schedule and when it fires next."""
     with open_client() as client:
-        found = client.get(f"{PATH}/{client.resolve(PATH, schedule)}")
+        found = client.get(f"{PATH}/{find_named(client, PATH, schedule)}")
     _print(found, as_json)
 
 
@@ -76,7 +136,7 @@ def fires(
 ) -> None:
     """List what became of each fire: ran, skipped, buffered or missed, and why; the newest first."""
     with open_client() as client:
-        path = f"{PATH}/{client.resolve(PATH, schedule)}/fires"
+        path = f"{PATH}/{find_named(client, PATH, schedule)}/fires"
     print_list(Listing(path, FIRE_COLUMNS, limit, sort, as_json))
 
 
@@ -100,11 +160,8 @@ def delete(schedule: ScheduleId, reason: Reason = None, as_json: JsonFlag = Fals
 
 def _act(schedule: str, action: str, reason: str | None, *, as_json: bool) -> None:
     with open_client() as client:
-        done = client.post(f"{PATH}/{client.resolve(PATH, schedule)}/{action}", {"reason": reason})
-    if as_json:
-        print_json(done)
-    else:
-        note(f"{action}: schedule {done['name']}")
+        done = client.post(f"{PATH}/{find_named(client, PATH, schedule)}/{action}", {"reason": reason})
+    print_done(done, f"{action}: schedule {done['name']}", as_json=as_json)
 
 
 def _print(found: Json, as_json: bool) -> None:

@@ -25,6 +25,9 @@ class Action(StrEnum):
     DEFINITION_DELETE = "definition.delete"
     CONFIG_PROFILE = "config_profile.save"
     CONFIG_PROFILE_DELETE = "config_profile.delete"
+    GROUP = "group.save"
+    GROUP_DELETE = "group.delete"
+    GROUP_MEMBERS = "group.members"
     JOB_CANCEL = "job.cancel"
     JOB_PRIORITY = "job.priority"
     JOB_RERUN = "job.rerun"
@@ -39,14 +42,15 @@ class Action(StrEnum):
     LIMIT_REMOVE = "limit.remove"
     PAUSE = "pause.set"
     PAUSE_LIFT = "pause.lift"
+    SCHEDULE_RUN = "schedule.run"
     WORKER_REVOKE = "worker.revoke"
+    WORKER_ROTATE = "worker.rotate"
 
 
 @dataclass(frozen=True, slots=True)
 class Act:
     """Who acts, and why. `name` is what people call the actor."""
 
-    WORKER_ROTATE = "worker.rotate"
     actor: Actor | None = None
     name: str | None = None
     reason: str | None = None

@@ -2,8 +2,9 @@
 
 The scope is frozen when the step opens (`scope_as_of`), a cursor on the step's row remembers how far admit
 has come, and the unique key of `jobs` makes a repeated chunk write nothing twice. Every chunk holds the run's
-row `FOR SHARE`: a cancelled run admits no more. An excluded subject has a job as well, skipped at once: an
-operator sees what was left out.
+row `FOR SHARE`: a cancelled run admits no more. The assets that targets have by
+themselves are made before a step over assets or services is admitted. An excluded subject has a job as well,
+skipped at once: an operator sees what was left out.
 """
 
 from collections.abc import Mapping
@@ -13,7 +14,7 @@ from typing import Final
 from uuid import UUID
 
 from runlane import names
-from runlane.db import outbox, scope
+from runlane.db import outbox, preparing, scope
 from runlane.db.guards import step_may
 from runlane.db.pool import Connection, Record
 from runlane.events import EVENT_CATALOG, Envelope, envelope
@@ -47,7 +48,8 @@ _STEP = f"""
 SELECT s.workspace_id, s.run_id, s.step_id, s.tool_id, s.scope_as_of, s.admit_cursor, s.admitted_at, s.status,
        t.fans_out, t.toolset, t.category, t.workspace_id IS NOT NULL AS is_own_tool,
        coalesce(s.priority, h.priority) AS priority, w.allowed_networks::text[] AS allowed_networks,
-       {scope.any_in("s.workspace_id")} AS has_exclusions
+       {scope.any_in("s.workspace_id")} AS has_exclusions,
+       {preparing.is_unprepared("s.run_id")} AS is_unprepared
 FROM run_steps s
 JOIN job_histories h ON h.id = s.run_id
 JOIN workspaces w ON w.id = s.workspace_id
@@ -133,9 +135,15 @@ async def admit_chunk(conn: Connection, run_id: UUID, step_id: str) -> Admitted:
     step = await conn.fetchrow(_STEP, run_id, step_id)
     if step is None or step["status"] != StepStatus.RUNNING or step["admitted_at"] is not None:
         return Admitted(0, is_done=True)
+    is_over_targets = step["fans_out"] == FansOut.TARGETS
+    if step["is_unprepared"] and not is_over_targets:
+        await preparing.prepare_some(conn, run_id)
+        return Admitted(0, is_done=False)
     subjects = await conn.fetch(
         _SUBJECTS[step["fans_out"]], run_id, step["scope_as_of"], step["admit_cursor"], CHUNK
     )
+    if step["is_unprepared"]:
+        await preparing.prepare_these(conn, run_id, [subject["target_id"] for subject in subjects])
     created = await _insert(conn, step, subjects) if subjects else []
     await outbox.insert(conn, [_created(step, row) for row in created])
     if step["has_exclusions"]:

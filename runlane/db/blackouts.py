@@ -1,7 +1,8 @@
-"""Blackout windows of a workspace or a target: jobs wait until the window closes, what runs is finished.
+"""Blackout windows of a workspace, a target, a group or a tag: jobs wait until the window closes.
 
 Dispatch and claim ask for the windows that are open, and put off (`due_at`) the pending jobs that one covers.
-So a held job costs no look of its workflow until then.
+So a held job costs no look of its workflow until then. What runs is finished, or given back: see
+`runlane.db.interruptions`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -11,12 +12,13 @@ from typing import Final
 from uuid import UUID
 
 from runlane import names
-from runlane.blackouts import Once, Weekly, check_window, open_until
+from runlane.blackouts import Once, Policy, Weekly, check_window, open_until
 from runlane.db import nudges, outbox
 from runlane.db.acts import Act, Action, Deed, acted
 from runlane.db.guards import LIVE_JOB, PENDING
 from runlane.db.pool import Connection, Record
-from runlane.errors import Conflict, NotFound
+from runlane.db.selections import find_groups, in_group
+from runlane.errors import Conflict, Invalid, NotFound
 
 MAX_WINDOWS: Final = 100
 """Of a workspace."""
@@ -24,11 +26,15 @@ MAX_WINDOWS: Final = 100
 
 @dataclass(frozen=True, slots=True)
 class NewWindow:
-    """When nothing may begin, and for which target; None: for all of the workspace."""
+    """When nothing may begin, and about what; nothing said: for all of the workspace."""
 
     workspace_id: UUID
     when: Weekly | Once
     target_id: UUID | None = None
+    group: str | None = None
+    """Name or id."""
+    tag: str | None = None
+    policy: Policy = Policy.FINISH
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +43,15 @@ class OpenWindow:
 
     until: datetime
     target_id: UUID | None
+    group_id: UUID | None
+    tag: str | None
+    policy: Policy
     reason: str | None
+
+    @property
+    def about(self) -> tuple[UUID | None, UUID | None, str | None]:
+        """What it is about, as statements take it."""
+        return self.target_id, self.group_id, self.tag
 
     @property
     def text(self) -> str:
@@ -46,17 +60,17 @@ class OpenWindow:
         return f"blackout until {self.until:%Y-%m-%d %H:%M:%S} UTC{why}"
 
 
-_COLUMNS: Final = """id, target_id, starts_at, ends_at, weekdays, begins, ends, time_zone, reason, created_by,
-  created_at"""
+_COLUMNS: Final = """id, target_id, group_id, tag, policy, starts_at, ends_at, weekdays, begins, ends,
+  time_zone, reason, created_by, created_at"""
 
 _LOCK: Final = "SELECT pg_advisory_xact_lock(hashtextextended('blackouts/' || $1::uuid::text, 0))"
 
 _COUNT: Final = "SELECT count(*) FROM blackout_windows WHERE workspace_id = $1"
 
 _INSERT: Final = f"""
-INSERT INTO blackout_windows (workspace_id, target_id, starts_at, ends_at, weekdays, begins, ends, time_zone,
-                              reason, created_by)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
+INSERT INTO blackout_windows (workspace_id, target_id, group_id, tag, policy, starts_at, ends_at, weekdays,
+                              begins, ends, time_zone, reason, created_by)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)
 RETURNING {_COLUMNS}
 """
 
@@ -72,29 +86,43 @@ _NOW: Final = "SELECT statement_timestamp()"
 
 _OPEN_RUNS: Final = "SELECT id FROM job_histories WHERE workspace_id = $1 AND closed_at IS NULL ORDER BY id"
 
-_OPEN: Final = f"{LIVE_JOB} AND status = {PENDING} AND ($2::uuid IS NULL OR target_id = $2)"
+
+def covers(job: str, *, first: int) -> str:
+    """SQL: a window covers a job (the alias of its row); its target, group and tag are three parameters."""
+    target, group, tag = (f"${first + number}" for number in range(3))
+    return f"""(num_nonnulls({target}::uuid, {group}::uuid, {tag}::text) = 0 OR {job}.target_id = {target}
+  OR num_nonnulls({group}::uuid, {tag}::text) > 0 AND EXISTS (
+    SELECT FROM targets t
+    WHERE t.workspace_id = {job}.workspace_id AND t.id = {job}.target_id
+      AND (t.tags @> ARRAY[{tag}::text] OR {in_group("t", group)})))"""
+
+
+_OPEN: Final = f"jobs.{LIVE_JOB} AND jobs.status = {PENDING}"
+_COVERED: Final = covers("jobs", first=2)
 
 
 def _hold(which: str) -> str:
     return f"""
 UPDATE jobs SET due_at = $1, dispatch_id = NULL
 WHERE (id, workspace_id) IN (
-  SELECT id, workspace_id FROM jobs WHERE {which} AND {_OPEN} AND due_at < $1 FOR UPDATE SKIP LOCKED
+  SELECT id, workspace_id FROM jobs WHERE {which} AND {_OPEN} AND due_at < $1 AND {_COVERED}
+  FOR UPDATE SKIP LOCKED
 )
 """
 
 
-_HOLD_STEP: Final = _hold("run_id = $3 AND step_id = $4 AND dispatch_id IS NULL")
-_HOLD_DISPATCHED: Final = _hold("dispatch_id = $3")
+_HOLD_STEP: Final = _hold("run_id = $5 AND step_id = $6 AND dispatch_id IS NULL")
+_HOLD_DISPATCHED: Final = _hold("dispatch_id = $5")
 
 _IS_HELD: Final = f"""
 SELECT EXISTS (SELECT FROM jobs
-               WHERE run_id = $3 AND step_id = $4 AND dispatch_id IS NULL AND {_OPEN} AND due_at = $1)
+               WHERE run_id = $5 AND step_id = $6 AND dispatch_id IS NULL AND {_OPEN} AND due_at = $1
+                 AND {_COVERED})
 """
 
 _FREE: Final = f"""
 UPDATE jobs SET due_at = clock_timestamp()
-WHERE workspace_id = $3 AND dispatch_id IS NULL AND {_OPEN} AND due_at = $1
+WHERE workspace_id = $5 AND dispatch_id IS NULL AND {_OPEN} AND due_at = $1 AND {_COVERED}
 """
 
 
@@ -102,12 +130,16 @@ async def add_window(conn: Connection, wanted: NewWindow, act: Act) -> Mapping[s
     """Adds a window and has open runs look at it, in one transaction of the caller.
 
     Raises:
-        Invalid: `blackout.order`, `blackout.weekdays`, `blackout.time_zone`.
-        NotFound: `target.not_found`.
+        Invalid: `blackout.order`, `blackout.weekdays`, `blackout.time_zone`, `blackout.about`.
+        NotFound: `target.not_found`, `group.not_found`.
         Conflict: `blackout.too_many`.
     """
     when, workspace_id = wanted.when, wanted.workspace_id
     check_window(when)
+    if sum(each is not None for each in (wanted.target_id, wanted.group, wanted.tag)) > 1:
+        detail = "a window is about one target, one group, one tag or the whole workspace"
+        raise Invalid(detail, code="blackout.about", fields={"target_id": detail})
+    groups = await find_groups(conn, workspace_id, [wanted.group] if wanted.group is not None else [])
     if wanted.target_id and not await conn.fetchval(_IS_TARGET, workspace_id, wanted.target_id):
         raise NotFound("no such target", code="target.not_found")
     await conn.execute(_LOCK, workspace_id)
@@ -119,9 +151,8 @@ async def add_window(conn: Connection, wanted: NewWindow, act: Act) -> Mapping[s
         if isinstance(when, Weekly)
         else (None, None, None, None)
     )
-    (row,) = await conn.fetch(
-        _INSERT, workspace_id, wanted.target_id, *once, *weekly, act.clean_reason, act.name
-    )
+    about = (wanted.target_id, groups[0] if groups else None, wanted.tag, wanted.policy)
+    (row,) = await conn.fetch(_INSERT, workspace_id, *about, *once, *weekly, act.clean_reason, act.name)
     await _say(conn, workspace_id, row, act, Action.BLACKOUT)
     return dict(row)
 
@@ -140,7 +171,8 @@ async def remove_window(
     until = open_until(_when(row), await conn.fetchval(_NOW))
     await _say(conn, workspace_id, row, act, Action.BLACKOUT_REMOVE)
     if until is not None:
-        await conn.execute(_FREE, until, row["target_id"], workspace_id)
+        about = (row["target_id"], row["group_id"], row["tag"])
+        await conn.execute(_FREE, until, *about, workspace_id)
     return dict(row)
 
 
@@ -157,7 +189,16 @@ async def open_windows(conn: Connection, workspace_id: UUID) -> Sequence[OpenWin
     now = await conn.fetchval(_NOW)
     found = [(open_until(_when(row), now), row) for row in rows]
     windows = [
-        OpenWindow(until, row["target_id"], row["reason"]) for until, row in found if until is not None
+        OpenWindow(
+            until,
+            row["target_id"],
+            row["group_id"],
+            row["tag"],
+            Policy(row["policy"]),
+            row["reason"],
+        )
+        for until, row in found
+        if until is not None
     ]
     return sorted(windows, key=lambda window: window.until, reverse=True)
 
@@ -166,7 +207,7 @@ async def hold_step(conn: Connection, workspace_id: UUID, run_id: UUID, step_id:
     """Puts off what an open window covers of a step, and says what its jobs wait for. Uses `jobs_live`."""
     held = []
     for window in await open_windows(conn, workspace_id):
-        which = (window.until, window.target_id, run_id, step_id)
+        which = (window.until, *window.about, run_id, step_id)
         await conn.execute(_HOLD_STEP, *which)
         if await conn.fetchval(_IS_HELD, *which):
             held.append(window.text)
@@ -176,7 +217,7 @@ async def hold_step(conn: Connection, workspace_id: UUID, run_id: UUID, step_id:
 async def hold_dispatched(conn: Connection, workspace_id: UUID, dispatch_id: UUID) -> None:
     """Takes what an open window covers out of a batch and puts it off. By `jobs_dispatched`."""
     for window in await open_windows(conn, workspace_id):
-        await conn.execute(_HOLD_DISPATCHED, window.until, window.target_id, dispatch_id)
+        await conn.execute(_HOLD_DISPATCHED, window.until, *window.about, dispatch_id)
 
 
 def _when(row: Record) -> Weekly | Once:

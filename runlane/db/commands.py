@@ -20,6 +20,8 @@ class CommandKind(StrEnum):
     START_RUN = "start_run"
     NUDGE = "nudge"
     SCHEDULE = "schedule"
+    FIRE = "fire"
+    """A fire that a person wanted and that waits: it needs a workflow."""
     TRIGGER = "trigger"
     """Not of Temporal: events that were gathered start runs, which then have commands of their own."""
 
@@ -65,6 +67,14 @@ WITH written AS (
 SELECT id, pg_notify('{names.COMMANDS_CHANNEL}', '') FROM written
 """
 
+_WRITE_FIRE: Final = f"""
+WITH written AS (
+  INSERT INTO commands (workspace_id, kind, workflow_id, payload) VALUES ($1, '{CommandKind.FIRE}', $2, $3)
+  RETURNING id
+)
+SELECT id, pg_notify('{names.COMMANDS_CHANNEL}', '') FROM written
+"""
+
 # A kind that this program does not know is left to one that does.
 _TAKE: Final = f"""
 SELECT c.id, c.kind, c.workflow_id, c.payload, h.id AS run_id, h.workspace_id, h.name, h.kind AS run_kind
@@ -105,6 +115,13 @@ async def write_start(conn: Connection, workspace_id: UUID, run_id: UUID, *, del
 async def write_schedule(conn: Connection, workspace_id: UUID, schedule_id: UUID) -> int:
     """Writes the command to let Temporal have a schedule as its row says; returns the command's id."""
     return int(await conn.fetchval(_WRITE_SCHEDULE, workspace_id, names.schedule_id(schedule_id)))
+
+
+async def write_fire(
+    conn: Connection, workspace_id: UUID, workflow_id: str, payload: Mapping[str, object]
+) -> int:
+    """Writes the command to start the workflow of a fire that waits; returns the command's id."""
+    return int(await conn.fetchval(_WRITE_FIRE, workspace_id, workflow_id, payload))
 
 
 async def take(conn: Connection, limit: int, kinds: Sequence[CommandKind]) -> list[Command]:

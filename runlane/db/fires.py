@@ -5,20 +5,21 @@ Whoever decides holds the schedule's row, then the rows of its open runs.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final
 from uuid import UUID
 
 from runlane import names
 from runlane.db import outbox
-from runlane.db.acts import Act
+from runlane.db.acts import Act, Action, Deed, acted
 from runlane.db.cancel import cancel_run
-from runlane.db.commands import CommandKind
+from runlane.db.commands import CommandKind, write_fire
 from runlane.db.definitions import find_definition
 from runlane.db.pool import Connection, Record
+from runlane.db.selections import Selection, selected
 from runlane.db.starting import StartRun, start_run
-from runlane.errors import Invalid, Refused
+from runlane.errors import NotFound, Refused
 from runlane.events import EVENT_CATALOG, Envelope, envelope
 from runlane.events.payloads import ScheduleFired, ScheduleMissed, ScheduleSkipped
 from runlane.jobs import Priority
@@ -37,6 +38,8 @@ class Fire:
     schedule_id: UUID
     due_at: datetime
     workflow_id: str
+    asked_by: str | None = None
+    """Who wants it now; None: the clock."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +57,9 @@ WHERE s.id = $1 AND s.deleted_at IS NULL AND w.deleted_at IS NULL
 FOR UPDATE OF s
 """
 
-_ENTRY: Final = "SELECT outcome, run_id, reason FROM schedule_fires WHERE schedule_id = $1 AND due_at = $2"
+_ENTRY: Final = """
+SELECT outcome, run_id, reason, asked_by FROM schedule_fires WHERE schedule_id = $1 AND due_at = $2
+"""
 
 _OPEN: Final = """
 SELECT id FROM job_histories WHERE workspace_id = $1 AND schedule_id = $2 AND closed_at IS NULL
@@ -65,16 +70,13 @@ _WAITING: Final = """
 SELECT count(*)::int FROM schedule_fires WHERE schedule_id = $1 AND outcome = 'buffered' AND due_at <> $2
 """
 
-_TARGETS: Final = """
-SELECT id FROM targets WHERE workspace_id = $1 AND id = ANY($2::uuid[]) AND deleted_at IS NULL ORDER BY id
-"""
-
 _RECORD: Final = """
-INSERT INTO schedule_fires (schedule_id, workspace_id, due_at, outcome, reason, run_id, workflow_id)
-VALUES ($1, $2, $3, $4, $5, $6, $7)
+INSERT INTO schedule_fires (schedule_id, workspace_id, due_at, outcome, reason, run_id, workflow_id, asked_by)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8)
 ON CONFLICT (schedule_id, due_at) DO UPDATE SET
   outcome = excluded.outcome, reason = excluded.reason, run_id = excluded.run_id,
   workflow_id = excluded.workflow_id, recorded_at = clock_timestamp()
+RETURNING *
 """
 
 _EXPECT: Final = "UPDATE schedules SET expected_at = $2 WHERE id = $1"
@@ -139,6 +141,8 @@ async def fire(conn: Connection, asked: Fire) -> Fired:
     if entry is not None and entry["outcome"] in {FireOutcome.RAN, FireOutcome.SKIPPED}:
         return Fired(FireOutcome(entry["outcome"]), entry["run_id"], entry["reason"])
     timing = timing_of(schedule["spec"], asked.schedule_id)
+    if entry is not None:
+        asked = replace(asked, asked_by=entry["asked_by"])
     fired = await _decide(conn, schedule, timing, asked)
     await _record(conn, schedule, asked, fired)
     if (
@@ -146,6 +150,37 @@ async def fire(conn: Connection, asked: Fire) -> Fired:
     ):  # one before it may still come: else the sweep goes on from there
         await conn.execute(_EXPECT, asked.schedule_id, timing.next_fire(asked.due_at))
     return fired
+
+
+async def fire_now(conn: Connection, workspace_id: UUID, schedule_id: UUID, act: Act) -> dict[str, object]:
+    """Fires a schedule because a person says so, also a paused one; answers its row of the ledger.
+
+    What becomes of it while a run of the schedule is open is what the schedule says. One that has to wait is
+    given a workflow by command, as Temporal gives one to every other.
+
+    Raises:
+        NotFound: `schedule.not_found`.
+    """
+    schedule = await conn.fetchrow(_SCHEDULE, schedule_id)
+    if schedule is None or schedule["workspace_id"] != workspace_id:
+        raise NotFound("no such schedule", code="schedule.not_found")
+    due_at = await conn.fetchval("SELECT clock_timestamp()")
+    workflow_id = f"{names.fire_workflow_id(schedule_id)}-{due_at.isoformat()}"
+    asked = Fire(schedule_id, due_at, workflow_id, act.name or "somebody")
+    fired = await _decide(conn, schedule, timing_of(schedule["spec"], schedule_id), asked)
+    row = await _record(conn, schedule, asked, fired)
+    if fired.outcome is FireOutcome.BUFFERED:
+        await write_fire(conn, workspace_id, workflow_id, {"schedule": schedule_id, "due_at": due_at})
+    deed = Deed(
+        Action.SCHEDULE_RUN,
+        workspace_id,
+        names.schedule_subject(schedule_id),
+        ordinal=due_at.isoformat(),
+        run_id=fired.run_id,
+        value=fired.outcome,
+    )
+    await outbox.insert(conn, [acted(act, deed)])
+    return row
 
 
 async def find_overdue(conn: Connection, after: UUID, limit: int) -> list[UUID]:
@@ -180,7 +215,7 @@ async def _decide(conn: Connection, schedule: Record, timing: Timing, asked: Fir
     open_runs = [row["id"] for row in await conn.fetch(_OPEN, schedule["workspace_id"], asked.schedule_id)]
     verdict = decide(
         timing.overlap,
-        is_paused=schedule["paused_at"] is not None,
+        is_paused=schedule["paused_at"] is not None and asked.asked_by is None,
         open_runs=len(open_runs),
         waiting=await conn.fetchval(_WAITING, asked.schedule_id, asked.due_at),
     )
@@ -189,7 +224,7 @@ async def _decide(conn: Connection, schedule: Record, timing: Timing, asked: Fir
     others = open_runs if timing.overlap is Overlap.CANCEL_OTHER else []
     try:
         async with conn.transaction():  # a start that is refused cancels nothing
-            return Fired(FireOutcome.RAN, await _start(conn, schedule, others))
+            return Fired(FireOutcome.RAN, await _start(conn, schedule, asked, others))
     except Refused as error:
         return Fired(FireOutcome.SKIPPED, reason=f"{error.code}: {error.detail}"[:500])
 
@@ -198,33 +233,33 @@ def _fired(verdict: Verdict) -> Fired:
     return Fired(verdict.outcome, reason=verdict.reason)
 
 
-async def _start(conn: Connection, schedule: Record, others: Sequence[UUID]) -> UUID:
-    """Starts the run of a fire over those of its targets that are still there."""
+async def _start(conn: Connection, schedule: Record, asked: Fire, others: Sequence[UUID]) -> UUID:
+    """Starts the run of a fire over what its selection says now."""
     run, workspace_id = schedule["run"], schedule["workspace_id"]
     for run_id in others:
         await cancel_run(conn, workspace_id, run_id, Act(reason="the next fire of its schedule"))
-    targets = [UUID(each) for each in run["targets"]]
-    found = [row["id"] for row in await conn.fetch(_TARGETS, workspace_id, targets)]
-    if not found:
-        raise Invalid("the targets of the schedule are gone", code="run.no_target")
-    found_definition = await find_definition(conn, workspace_id, run["definition"])
+    selection = Selection(
+        [UUID(each) for each in run["targets"]], [UUID(each) for each in run["groups"]], run["tags"]
+    )
+    found = await find_definition(conn, workspace_id, run["definition"])
     start = StartRun(
         workspace_id=workspace_id,
-        definition=found_definition.definition.with_config(run["config"]),
-        target_ids=found,
+        definition=found.definition.with_config(run["config"]),
+        target_ids=(),
+        source=selected(selection),
         name=schedule["name"],
         priority=Priority(run["priority"]),
-        created_by=schedule["created_by"],
+        created_by=asked.asked_by or schedule["created_by"],
         trigger=TRIGGER,
         schedule_id=schedule["id"],
-        definition_id=found_definition.definition_id,
-        definition_version=found_definition.version,
+        definition_id=found.definition_id,
+        definition_version=found.version,
     )
     return (await start_run(conn, start)).run_id
 
 
-async def _record(conn: Connection, schedule: Record, asked: Fire, fired: Fired) -> None:
-    await conn.execute(
+async def _record(conn: Connection, schedule: Record, asked: Fire, fired: Fired) -> dict[str, object]:
+    (row,) = await conn.fetch(
         _RECORD,
         asked.schedule_id,
         schedule["workspace_id"],
@@ -233,9 +268,11 @@ async def _record(conn: Connection, schedule: Record, asked: Fire, fired: Fired)
         fired.reason,
         fired.run_id,
         asked.workflow_id,
+        asked.asked_by,
     )
     if (event := _event(schedule, asked, fired)) is not None:
         await outbox.insert(conn, [event])
+    return dict(row)
 
 
 def _event(schedule: Record, asked: Fire, fired: Fired) -> Envelope | None:

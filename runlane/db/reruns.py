@@ -15,8 +15,10 @@ from runlane import names
 from runlane.db import admit, job_events, nudges, outbox
 from runlane.db.acts import Act, Action, Deed, acted
 from runlane.db.commands import write_start
+from runlane.db.copies import Copying, copy_jobs
 from runlane.db.definitions import read_definition
 from runlane.db.pool import Connection, Record
+from runlane.db.selections import of_run
 from runlane.db.starting import ADMITTED_AT_ONCE, IMMEDIATE_TRY_S, StartRun, write_run
 from runlane.definitions import Definition
 from runlane.errors import Conflict, NotFound
@@ -61,22 +63,11 @@ WHERE run_id = $1 AND step_id = $2 AND subject_id = $3 AND ordinal = $4
 ORDER BY generation DESC LIMIT 1
 """
 
-_COPY: Final = f"""
-INSERT INTO jobs (workspace_id, run_id, step_id, tool_id, toolset, category, target_id, asset_id, service_id,
-                  network_id, own_only, subject_id, ordinal, spec, priority, generation, retry_of, cause)
-SELECT workspace_id, $2, step_id, tool_id, toolset, category, target_id, asset_id, service_id,
-       network_id, own_only, subject_id, ordinal, spec, $3, $4, id, '{CAUSE}'
-FROM jobs WHERE id = $1
-RETURNING id, due_at
-"""
-
 _TAKE_FROM_SWEEP: Final = "UPDATE jobs SET retryable = false WHERE id = $1 AND retryable"
 
-_TARGETS: Final = """
-SELECT r.target_id FROM run_targets r
-JOIN targets t ON t.id = r.target_id AND t.deleted_at IS NULL
-WHERE r.run_id = $1
-ORDER BY r.target_id
+_HAS_TARGETS: Final = """
+SELECT EXISTS (SELECT FROM run_targets r JOIN targets t ON t.id = r.target_id AND t.deleted_at IS NULL
+               WHERE r.run_id = $1)
 """
 
 _MARK: Final = f"""
@@ -116,8 +107,8 @@ async def rerun_job(
     priority = run["priority"] if step["priority"] is None else step["priority"]
     generation = newest["generation"] + 1 if newest is not None else 0
     await nudges.nudge_runs(conn, [run["id"]])
-    made = await conn.fetchrow(_COPY, job_id, run["id"], priority, generation)
-    return await _announce(conn, job, Rerun(run["id"], made["id"] if made else None), act)
+    copies = await copy_jobs(conn, [job_id], Copying(run["id"], CAUSE, priority, generation))
+    return await _announce(conn, job, Rerun(run["id"], copies.get(job_id)), act)
 
 
 async def rerun_run(
@@ -191,18 +182,18 @@ async def _rerun_apart(conn: Connection, run: Record, job: Record, act: Act, *, 
     made = await _write(conn, run, Definition(narrowed.name, steps), act)
     await admit.open_step(conn, made.run_id, job["step_id"])
     await conn.execute(_ADMITTED, made.run_id, job["step_id"])
-    copied = await conn.fetchrow(_COPY, job["id"], made.run_id, run["priority"], 0)
-    return await _announce(conn, job, replace(made, job_id=copied["id"] if copied else None), act)
+    copies = await copy_jobs(conn, [job["id"]], Copying(made.run_id, CAUSE, run["priority"]))
+    return await _announce(conn, job, replace(made, job_id=copies.get(job["id"])), act)
 
 
 async def _write(conn: Connection, run: Record, definition: Definition, act: Act) -> Rerun:
-    targets = [row["target_id"] for row in await conn.fetch(_TARGETS, run["id"])]
-    if not targets:
+    if not await conn.fetchval(_HAS_TARGETS, run["id"]):
         raise Conflict("the targets of the run are gone", code="run.no_target")
     start = StartRun(
         workspace_id=run["workspace_id"],
         definition=definition,
-        target_ids=targets,
+        target_ids=(),
+        source=of_run(run["id"]),
         name=run["name"],
         priority=list(Priority)[run["priority"]],
         kind=run["kind"],

@@ -12,6 +12,7 @@ from runlane.db.commands import write_start
 from runlane.db.definitions import find_definition
 from runlane.db.idempotency import Answer, IdempotentRequest
 from runlane.db.pool import Connection
+from runlane.db.selections import Selection, find_groups, selected
 from runlane.db.starting import StartRun, start_run
 from runlane.errors import Conflict, NotFound
 from runlane.jobs import RUNS, Priority, RunStatus
@@ -31,6 +32,9 @@ class RunRequest:
     priority: Priority
     config: Mapping[str, Mapping[str, object]]
     created_by: str
+    groups: Sequence[str] = ()
+    """By name or id."""
+    tags: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +49,8 @@ async def accept_run(conn: Connection, request: RunRequest, key: IdempotentReque
     """Writes a run in the transaction of the caller, or repeats the answer of the same request.
 
     Raises:
-        Invalid: `definition.*`, `run.no_target`, `idempotency.body_mismatch`.
-        NotFound: `target.not_found`, in particular a target of another workspace.
+        Invalid: `definition.*`, `run.no_target`, `run.too_large`, `idempotency.body_mismatch`.
+        NotFound: `group.not_found`, `target.not_found`, in particular a target of another workspace.
         InFlight: the same request is being worked on.
     """
     if key is not None and (answer := await idempotency.begin(conn, key)):
@@ -64,7 +68,9 @@ async def start_of(conn: Connection, request: RunRequest) -> StartRun:
 
     Raises:
         Invalid: `definition.*`.
+        NotFound: `group.not_found`.
     """
+    groups = await find_groups(conn, request.workspace_id, request.groups)
     found = await find_definition(conn, request.workspace_id, request.definition)
     definition = found.definition.with_config(request.config)
     return StartRun(
@@ -76,6 +82,7 @@ async def start_of(conn: Connection, request: RunRequest) -> StartRun:
         created_by=request.created_by,
         definition_id=found.definition_id,
         definition_version=found.version,
+        source=selected(Selection(request.targets, groups, request.tags)),
     )
 
 

@@ -6,7 +6,7 @@ from datetime import datetime
 from uuid import UUID
 
 from runlane import names
-from runlane.db import outbox, shards, waiting_fires
+from runlane.db import gathering, outbox, shards, waiting_fires
 from runlane.db.cancel import CAUSE_SCOPE
 from runlane.db.guards import FAILED, IN_PROGRESS, PENDING, is_rerun, job_may, run_may, step_may
 from runlane.db.pool import Connection, Record
@@ -288,6 +288,7 @@ async def close_run(conn: Connection, run_id: UUID, verb: RunVerb) -> RunStatus:
             subject=names.run_subject(run_id),
         )
         await outbox.insert(conn, [ended])
+        await gathering.gather_run(conn, run_id, ended.type)
         await waiting_fires.call_after(conn, run_id)
     status = await conn.fetchval("SELECT status FROM job_histories WHERE id = $1", run_id)
     return RunStatus(status)

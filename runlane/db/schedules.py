@@ -1,11 +1,11 @@
-"""Schedules of a workspace, as rows: made, paused, resumed, deleted, and what Temporal is told of them.
+"""Schedules of a workspace, as rows: made, edited, paused, resumed, deleted; and what Temporal is told.
 
 The row is the truth. Each change writes a command, and whoever relays it reads the row as it is then:
 commands may be told twice and in any order. `expected_at` is the first fire that the ledger does not know.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final, cast
 from uuid import UUID
@@ -20,8 +20,9 @@ from runlane.db.commands import write_schedule
 from runlane.db.definitions import find_definition
 from runlane.db.paging import Orders, Page, PageRequest, fetch_page
 from runlane.db.pool import Connection, Record
+from runlane.db.selections import find_groups, missing_targets
 from runlane.db.tables import schedule_fires, schedules
-from runlane.errors import Conflict, Invalid, NotFound
+from runlane.errors import Conflict, Invalid, NotFound, Stale
 from runlane.events import EVENT_CATALOG, Envelope, envelope
 from runlane.events.payloads import ScheduleCreated, ScheduleDeleted, ScheduleUpdated
 from runlane.schedules import MAX_SCHEDULES, spec_faults, timing_of
@@ -41,6 +42,16 @@ class NewSchedule:
     name: str
     run: Mapping[str, object]
     spec: Mapping[str, object]
+
+
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """What a caller wants changed, field by field, and the version that this was made from."""
+
+    version: int
+    name: str | None = None
+    run: Mapping[str, object] = field(default_factory=dict)
+    spec: Mapping[str, object] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,11 +76,6 @@ class _Change:
 _NOW: Final = "SELECT clock_timestamp()"
 _LOCK: Final = "SELECT pg_advisory_xact_lock(hashtextextended($1, 0))"
 _COUNT: Final = "SELECT count(*)::int FROM schedules WHERE workspace_id = $1 AND deleted_at IS NULL"
-_MISSING: Final = """
-SELECT id FROM unnest($2::uuid[]) u (id)
-WHERE NOT EXISTS (SELECT FROM targets t WHERE t.workspace_id = $1 AND t.id = u.id AND t.deleted_at IS NULL)
-"""
-
 _INSERT: Final = """
 INSERT INTO schedules (workspace_id, name, run, spec, created_by) VALUES ($1, $2, $3, $4, $5)
 ON CONFLICT (workspace_id, name) WHERE deleted_at IS NULL DO NOTHING
@@ -78,24 +84,29 @@ RETURNING *
 
 _EXPECT: Final = "UPDATE schedules SET expected_at = $2 WHERE id = $1"
 
+_IS_TAKEN: Final = """
+SELECT EXISTS (SELECT FROM schedules
+               WHERE workspace_id = $1 AND name = $2 AND id <> $3 AND deleted_at IS NULL)
+"""
+
 _HOLD: Final = """
 SELECT * FROM schedules WHERE workspace_id = $1 AND id = $2 AND deleted_at IS NULL FOR UPDATE
 """
 
 _FIND: Final = "SELECT * FROM schedules WHERE workspace_id = $1 AND id = $2 AND deleted_at IS NULL"
 
-_PAUSE: Final = _Change(
-    "paused",
-    "UPDATE schedules SET paused_at = clock_timestamp(), expected_at = NULL WHERE id = $1 RETURNING *",
-)
 
-_RESUME: Final = _Change(
-    "resumed", "UPDATE schedules SET paused_at = NULL, expected_at = $2 WHERE id = $1 RETURNING *"
-)
+def _update(what: str) -> str:
+    return f"UPDATE schedules SET {what}, version = version + 1 WHERE id = $1 RETURNING *"
 
-_DELETE: Final = """
-UPDATE schedules SET deleted_at = clock_timestamp(), expected_at = NULL WHERE id = $1 RETURNING *
-"""
+
+_PAUSE: Final = _Change("paused", _update("paused_at = clock_timestamp(), expected_at = NULL"))
+
+_RESUME: Final = _Change("resumed", _update("paused_at = NULL, expected_at = $2"))
+
+_EDIT: Final = _Change("edited", _update("name = $2, run = $3, spec = $4, expected_at = $5"))
+
+_DELETE: Final = _update("deleted_at = clock_timestamp(), expected_at = NULL")
 
 _TRY: Final = """
 SELECT id FROM unnest($1::uuid[]) u (id)
@@ -117,18 +128,13 @@ async def create_schedule(conn: Connection, wanted: NewSchedule, act: Act) -> di
         Conflict: `schedule.duplicate`, the name is taken; `schedule.too_many`.
     """
     now = await conn.fetchval(_NOW)
-    faults = spec_faults(wanted.spec, now) | await _run_faults(conn, wanted)
-    if faults:
-        raise Invalid("the schedule is not valid", code="schedule.invalid", fields=faults)
+    run = await _checked(conn, wanted, now)
     await conn.execute(_LOCK, f"schedules/{wanted.workspace_id}")
     if await conn.fetchval(_COUNT, wanted.workspace_id) >= MAX_SCHEDULES:
         raise Conflict(f"a workspace has at most {MAX_SCHEDULES} schedules", code="schedule.too_many")
-    row = await conn.fetchrow(
-        _INSERT, wanted.workspace_id, wanted.name, dict(wanted.run), dict(wanted.spec), act.name
-    )
+    row = await conn.fetchrow(_INSERT, wanted.workspace_id, wanted.name, run, dict(wanted.spec), act.name)
     if row is None:
-        detail = "there is a schedule of that name"
-        raise Conflict(detail, code="schedule.duplicate", fields={"name": detail})
+        raise _duplicate()
     await conn.execute(_EXPECT, row["id"], timing_of(row["spec"], row["id"]).next_fire(now))
     payload = ScheduleCreated(schedule_id=row["id"], name=row["name"])
     created = envelope(
@@ -140,6 +146,39 @@ async def create_schedule(conn: Connection, wanted: NewSchedule, act: Act) -> di
     )
     await _tell(conn, row, created)
     return _with_next(row, now)
+
+
+async def edit_schedule(
+    conn: Connection, workspace_id: UUID, schedule_id: UUID, edit: Edit, act: Act
+) -> dict[str, object]:
+    """Changes what a schedule starts, when it fires, or its name; its runs go on, and what waits looks again.
+
+    From now on it fires as it says now: the ledger says nothing of old times that were not decided yet.
+
+    Raises:
+        NotFound: `schedule.not_found`.
+        Stale: `etag.stale`, it was changed since that version.
+        Invalid: `schedule.invalid`, with every fault at once.
+        Conflict: `schedule.duplicate`, the name is taken.
+    """
+    row = await _hold(conn, workspace_id, schedule_id)
+    if row["version"] != edit.version:
+        raise Stale(f"the schedule was changed: it is version {row['version']} now")
+    now = await conn.fetchval(_NOW)
+    wanted = NewSchedule(
+        workspace_id, edit.name or row["name"], {**row["run"], **edit.run}, {**row["spec"], **edit.spec}
+    )
+    run = await _checked(conn, wanted, now)
+    await conn.execute(_LOCK, f"schedules/{workspace_id}")
+    if await conn.fetchval(_IS_TAKEN, workspace_id, wanted.name, schedule_id):
+        raise _duplicate()
+    expected_at = row["expected_at"]
+    if dict(wanted.spec) != row["spec"] and row["paused_at"] is None:
+        expected_at = timing_of(wanted.spec, schedule_id).next_fire(now)
+    values = (schedule_id, wanted.name, run, dict(wanted.spec), expected_at)
+    edited = await _change(conn, _EDIT, values, act)
+    await waiting_fires.call_all(conn, schedule_id)
+    return _with_next(edited, now)
 
 
 async def pause_schedule(
@@ -242,18 +281,38 @@ async def plans_of(conn: Connection, schedule_ids: Sequence[UUID]) -> dict[UUID,
     return plans
 
 
-async def _run_faults(conn: Connection, wanted: NewSchedule) -> dict[str, str]:
-    faults: dict[str, str] = {}
-    definition, config, targets = (wanted.run[name] for name in ("definition", "config", "targets"))
+async def _checked(conn: Connection, wanted: NewSchedule, now: datetime) -> dict[str, object]:
+    """What a fire starts, as it is kept: groups by id, so that they may be renamed.
+
+    Raises:
+        Invalid: `schedule.invalid`, with every fault.
+    """
+    faults, run = spec_faults(wanted.spec, now), dict(wanted.run)
+    definition, config, targets, groups, tags = (
+        run[name] for name in ("definition", "config", "targets", "groups", "tags")
+    )  # of their types: checked by the route
     try:
-        found = await find_definition(conn, wanted.workspace_id, definition)  # type: ignore[arg-type]  # checked by the route
-        found.definition.with_config(config)  # type: ignore[arg-type]  # likewise
+        found = await find_definition(conn, wanted.workspace_id, definition)  # type: ignore[arg-type]
+        found.definition.with_config(config)  # type: ignore[arg-type]
     except Invalid as error:
         faults.update(error.fields or {"definition": error.detail})
-    missing = await conn.fetch(_MISSING, wanted.workspace_id, targets)
+    missing = await missing_targets(conn, wanted.workspace_id, [UUID(each) for each in targets])  # type: ignore[attr-defined]
     if missing:
-        faults["targets"] = "not in this workspace: " + ", ".join(str(row["id"]) for row in missing[:5])
-    return faults
+        faults["targets"] = "not in this workspace: " + ", ".join(str(each) for each in missing[:5])
+    if not (targets or groups or tags):
+        faults["targets"] = "targets, groups or tags are required"
+    try:
+        run["groups"] = [str(each) for each in await find_groups(conn, wanted.workspace_id, groups)]  # type: ignore[arg-type]
+    except NotFound as error:
+        faults["groups"] = error.detail
+    if faults:
+        raise Invalid("the schedule is not valid", code="schedule.invalid", fields=faults)
+    return run
+
+
+def _duplicate() -> Conflict:
+    detail = "there is a schedule of that name"
+    return Conflict(detail, code="schedule.duplicate", fields={"name": detail})
 
 
 async def _hold(conn: Connection, workspace_id: UUID, schedule_id: UUID) -> Record:

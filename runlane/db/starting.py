@@ -4,11 +4,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from uuid import UUID
 
-from runlane.db import admit, outbox
+from runlane.db import admit, preparing
 from runlane.db.commands import write_start
 from runlane.db.config_profiles import with_profiles
-from runlane.db.inventory import ensure_primary_assets
 from runlane.db.pool import Connection
+from runlane.db.selections import Selection, Source, missing_targets, selected
 from runlane.definitions import Definition
 from runlane.errors import Conflict, Invalid, NotFound
 from runlane.jobs import Priority
@@ -21,6 +21,7 @@ class StartRun:
     workspace_id: UUID
     definition: Definition
     target_ids: Sequence[UUID]
+    """Targets that must be there."""
     name: str
     priority: Priority = Priority.NORMAL
     kind: str = "workflow"
@@ -30,6 +31,8 @@ class StartRun:
     definition_id: UUID | None = None
     definition_version: int | None = None
     hops: int = 0
+    source: Source | None = None
+    """Where the targets come from; None: those that must be there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,16 +51,17 @@ VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)
 RETURNING id
 """
 
+# One more than there may be shows that there are too many.
 _TARGETS = """
-INSERT INTO run_targets (workspace_id, run_id, target_id)
-SELECT $1, $2, id FROM targets WHERE workspace_id = $1 AND id = ANY($3::uuid[]) AND deleted_at IS NULL
-RETURNING target_id
+{taken}INSERT INTO run_targets (workspace_id, run_id, target_id, is_new)
+SELECT $1::uuid, $2::uuid, source.target_id, true FROM ({query}) source LIMIT {most} + 1
 """
 
 _ADDRESSES = """
-SELECT coalesce(sum(1::bigint << (CASE family(value::cidr) WHEN 4 THEN 32 ELSE 128 END
-                                  - masklen(value::cidr))), 0)
-FROM targets WHERE workspace_id = $1 AND id = ANY($2::uuid[]) AND kind = 'cidr'
+SELECT coalesce(sum(1::bigint << (CASE family(t.value::cidr) WHEN 4 THEN 32 ELSE 128 END
+                                  - masklen(t.value::cidr))), 0)
+FROM run_targets r JOIN targets t ON t.id = r.target_id AND t.kind = 'cidr'
+WHERE r.run_id = $1
 """
 
 _STEPS = """
@@ -81,8 +85,14 @@ _LOCK_STARTS = "SELECT pg_advisory_xact_lock(hashtextextended($1, 0))"
 _FEW_RUNS = 50
 """More than requests are under way at once."""
 
+NO_TARGET = "run.no_target"
+"""Code of a run about nothing."""
+
+MAX_TARGETS = 100_000
+"""Of one run."""
+
 MAX_ADDRESSES = 16_384
-"""Addresses of all networks among the targets of one run: each becomes an asset when the run is written."""
+"""Addresses of all networks among the targets of one run: each becomes an asset."""
 
 ADMITTED_AT_ONCE = 1_000
 """Jobs after which the rest is left to the workflow: a request of a few kilobytes may ask for 100,000."""
@@ -98,8 +108,8 @@ async def start_run(conn: Connection, request: StartRun) -> StartedRun:
     first act is to dispatch.
 
     Raises:
-        Invalid: no target was named (`run.no_target`), or too large networks (`run.too_large`); a step names
-            a profile that is not there (`config_profile.unknown`).
+        Invalid: there is no target (`run.no_target`), or too much of it (`run.too_large`); a step names
+            a profile that is not there (`config_profile.unknown`), or a secret (`secret.unknown`).
         NotFound: a target is not in this workspace.
         Conflict: `run.too_many_open`, the workspace has as many open runs as it may.
     """
@@ -122,9 +132,6 @@ async def write_run(conn: Connection, request: StartRun) -> UUID:
     Raises:
         Invalid, NotFound, Conflict: as `start_run`.
     """
-    targets = list(dict.fromkeys(request.target_ids))
-    if not targets:
-        raise Invalid("a run needs at least one target", code="run.no_target", fields={"targets": "empty"})
     await _require_room(conn, request.workspace_id)
     definition = await with_profiles(conn, request.workspace_id, request.definition)
     request = replace(request, definition=definition)
@@ -142,15 +149,30 @@ async def write_run(conn: Connection, request: StartRun) -> UUID:
         request.definition_version,
         request.hops,
     )
-    found = await conn.fetch(_TARGETS, request.workspace_id, run_id, targets)
-    if len(found) != len(targets):
-        raise NotFound("a target is not in this workspace", code="target.not_found")
-    if await conn.fetchval(_ADDRESSES, request.workspace_id, targets) > MAX_ADDRESSES:
-        detail = f"the networks of one run have at most {MAX_ADDRESSES} addresses together"
-        raise Invalid(detail, code="run.too_large", fields={"targets": detail})
-    await outbox.insert(conn, await ensure_primary_assets(conn, request.workspace_id, targets, run_id=run_id))
+    await _write_targets(conn, run_id, request)
     await _write_steps(conn, run_id, request)
     return run_id
+
+
+async def _write_targets(conn: Connection, run_id: UUID, request: StartRun) -> None:
+    if await missing_targets(conn, request.workspace_id, request.target_ids):
+        raise NotFound("a target is not in this workspace", code="target.not_found")
+    source = request.source or selected(Selection(targets=request.target_ids))
+    taken = f"WITH taken AS ({source.taken})\n" if source.taken else ""
+    statement = _TARGETS.format(taken=taken, query=source.query, most=MAX_TARGETS)
+    written = await conn.execute(statement, request.workspace_id, run_id, *source.values)
+    count = int(written.rpartition(" ")[2])
+    if not count:
+        raise Invalid("a run needs at least one target", code=NO_TARGET, fields={"targets": "empty"})
+    if count > MAX_TARGETS:
+        raise _too_large(f"a run has at most {MAX_TARGETS} targets")
+    if await conn.fetchval(_ADDRESSES, run_id) > MAX_ADDRESSES:
+        raise _too_large(f"the networks of one run have at most {MAX_ADDRESSES} addresses together")
+    await preparing.prepare_some(conn, run_id)
+
+
+def _too_large(detail: str) -> Invalid:
+    return Invalid(detail, code="run.too_large", fields={"targets": detail})
 
 
 async def _require_room(conn: Connection, workspace_id: UUID) -> None:

@@ -61,6 +61,22 @@ tool_profiles = Table(
     time("created_at"),
 )
 
+target_groups = Table(
+    "target_groups",
+    metadata,
+    key(),
+    key("workspace_id"),
+    text("name"),
+    texts("tags"),
+    integer("version"),
+    text("created_by", null=True),
+    time("created_at"),
+)
+
+target_group_members = Table(
+    "target_group_members", metadata, key("workspace_id"), key("group_id"), key("target_id")
+)
+
 workflow_definitions = Table(
     "workflow_definitions",
     metadata,
@@ -93,6 +109,7 @@ schedules = Table(
     ref("definition_id"),
     json("run"),
     json("spec"),
+    integer("version"),
     text("created_by", null=True),
     time("expected_at", null=True),
     time("paused_at", null=True),
@@ -110,6 +127,7 @@ schedule_fires = Table(
     text("reason", null=True),
     ref("run_id"),
     text("workflow_id", null=True),
+    text("asked_by", null=True),
     time("recorded_at"),
 )
 
@@ -123,12 +141,12 @@ job_histories = Table(
     text("status"),
     json("definition"),
     ref("definition_id"),
+    integer("definition_version", null=True),
     ref("project_id"),
     ref("schedule_id"),
     text("trigger"),
     ref("rerun_of"),
     integer("hops"),
-    integer("definition_version", null=True),
     small("priority"),
     text("created_by", null=True),
     text("blocked_reason", null=True),
@@ -141,7 +159,9 @@ job_histories = Table(
     time("jobs_pruned_at", null=True),
 )
 
-run_targets = Table("run_targets", metadata, key("workspace_id"), key("run_id"), key("target_id"))
+run_targets = Table(
+    "run_targets", metadata, key("workspace_id"), key("run_id"), key("target_id"), flag("is_new")
+)
 
 run_steps = Table(
     "run_steps",

@@ -7,7 +7,7 @@ from typing import Final
 from uuid import UUID
 
 from runlane import names
-from runlane.db import outbox, triggers
+from runlane.db import gathering, outbox
 from runlane.db.pool import Connection
 from runlane.events import EVENT_CATALOG, Actor, envelope
 from runlane.events.payloads import TargetCreated
@@ -71,5 +71,6 @@ async def import_targets(
             for row in added
         ],
     )
-    await triggers.gather(conn, workspace_id, EVENT_CATALOG.target.created.name, [row["id"] for row in added])
+    event = EVENT_CATALOG.target.created.name
+    await gathering.gather(conn, workspace_id, event, [row["id"] for row in added])
     return Imported(len(added), len(file.targets) - len(added), len(rows) - len(added), ())

@@ -8,7 +8,7 @@ from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from runlane import names
-from runlane.db import outbox, triggers
+from runlane.db import gathering, outbox
 from runlane.db.engine import driver
 from runlane.db.paging import Orders, Page, PageRequest, fetch_page
 from runlane.db.tables import targets
@@ -58,7 +58,7 @@ async def add_target(
         actor=actor,
     )
     await outbox.insert(raw, [created])
-    await triggers.gather(raw, workspace_id, EVENT_CATALOG.target.created.name, [row["id"]])
+    await gathering.gather(raw, workspace_id, EVENT_CATALOG.target.created.name, [row["id"]])
     return dict(row)
 
 

@@ -142,10 +142,18 @@ class _WorkflowStep:
     )
 
 
+class _WorkflowTrigger:
+    __slots__ = ()
+    stopped: Final = Leaf(
+        "workflow.trigger.stopped", p.TriggerStopped, _transient(Severity.LOW), "runlane.db.triggers"
+    )
+
+
 class _Workflow:
     __slots__ = ()
     run: Final = _WorkflowRun()
     step: Final = _WorkflowStep()
+    trigger: Final = _WorkflowTrigger()
 
 
 _MERGE: Final = "runlane.db.inventory.announcements"

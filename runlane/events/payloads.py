@@ -255,6 +255,20 @@ class StepPayload(Payload):
     jobs_failed: Count
 
 
+class TriggerStopped(Payload):
+    """Events do not start a run of a definition, and why: `hop_limit`, or the code of the refusal.
+
+    `cause`: an event of those that were gathered; `run_id`: a run that brought one about.
+    """
+
+    definition_id: UUID
+    name: Text
+    cause: Text
+    reason: Text
+    targets: Count
+    run_id: UUID | None
+
+
 class AssetDiscovered(Payload):
     """The inventory has a new asset."""
 

@@ -58,7 +58,7 @@ def read_targets(text: str, file_format: FileFormat, allowed_networks: Sequence[
         try:
             value, tags = _CUTS[file_format](line)
             target = parse_target(value, allowed_networks)
-            targets[target] = targets.get(target, frozenset()) | frozenset(_check_tags(tags))
+            targets[target] = targets.get(target, frozenset()) | frozenset(check_tags(tags))
         except Invalid as error:
             faults.append(Fault(number, error.code, error.detail))
     return TargetFile(targets, faults)
@@ -98,7 +98,12 @@ def _cut_ndjson(line: str) -> tuple[str, list[str]]:
 _CUTS: Final = {FileFormat.CSV: _cut_csv, FileFormat.NDJSON: _cut_ndjson}
 
 
-def _check_tags(tags: Sequence[str]) -> Iterator[str]:
+def check_tags(tags: Sequence[str]) -> Iterator[str]:
+    """Yields tags of one target or rule that are of their form.
+
+    Raises:
+        Invalid: `targets.tags`, one is not, or there are too many.
+    """
     if len(tags) > MAX_TAGS:
         raise Invalid(f"a target has at most {MAX_TAGS} tags", code="targets.tags")
     for tag in tags:

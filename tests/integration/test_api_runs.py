@@ -83,7 +83,7 @@ async def test_bad_run_is_refused_with_its_reason_and_leaves_nothing(
         (_discovery(target) | {"definition": unknown_tool}, 422, "definition.invalid", "jobs.a.run"),
         (_discovery(target) | {"definition": CYCLE}, 422, "definition.invalid", "jobs.a.needs"),
         (_discovery(target) | {"definition": {}}, 422, "definition.invalid", "jobs"),
-        (_discovery(target) | {"targets": []}, 422, "request.invalid", "targets"),
+        (_discovery(target) | {"targets": []}, 422, "run.no_target", "targets"),
         (_discovery(target) | {"targets": ["x"]}, 422, "request.invalid", "targets.0"),
         (_discovery(target, name="a\x1b[2J"), 422, "request.invalid", "name"),
         (_discovery(target, priority="now"), 422, "request.invalid", "priority"),

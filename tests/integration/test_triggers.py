@@ -1,14 +1,20 @@
-"""Runs that new targets start: gathered, capped, and only by definitions that say so."""
+"""Runs that events start: gathered, capped, filtered, and only by definitions that say so."""
 
 from collections.abc import AsyncIterator
-from uuid import UUID
+from datetime import UTC, datetime
+from uuid import UUID, uuid4
 
 import pytest
 import pytest_asyncio
 from temporalio.client import Client
 
 from lanes.commands import Relayed, relay_once
-from runlane.db import triggers
+from runlane.db import gathering
+from runlane.db.gathering import MAX_HOPS, Finder
+from runlane.db.runs import Owner, close_run, load
+from runlane.events import EVENT_CATALOG, Envelope, envelope
+from runlane.events.payloads import VulnerabilityDetected
+from runlane.jobs import RunVerb
 from runlane.settings import Settings
 from tests.integration.api_world import ApiWorld, Caller, assert_problem
 from workflows.dispatching import Limits
@@ -34,6 +40,7 @@ async def save(caller: Caller, name: str, **keys: object) -> str:
 
 async def relay(world: ApiWorld, settings: Settings) -> Relayed:
     """One round of the relay once everything gathered is due."""
+    await world.pool.execute("UPDATE gathered_targets SET gathered_at = gathered_at - interval '1 hour'")
     await world.pool.execute("UPDATE commands SET due_at = clock_timestamp() WHERE kind = 'trigger'")
     client = await Client.connect(settings.temporal_address)
     return await relay_once(world.pool, client, Limits())
@@ -109,18 +116,124 @@ async def test_triggered_run_without_room_waits_until_there_is_some(
     assert await world.pool.fetchval("SELECT count(*) FROM job_histories WHERE trigger = 'event'") == 1
 
 
-async def test_event_of_a_run_too_many_hops_from_a_person_starts_nothing(
-    world: ApiWorld, caller: Caller
+async def test_event_of_a_run_too_many_hops_from_a_person_starts_nothing_and_says_so(
+    world: ApiWorld, caller: Caller, settings: Settings
 ) -> None:
     await save(caller, "scan", on="target.created")
     target = UUID(await world.add_target(caller))
 
     async with world.pool.acquire() as conn:
-        for hops in range(triggers.MAX_HOPS + 2):
-            await triggers.gather(conn, caller.workspace_id, "target.created", [target], hops=hops)
+        for hops in range(MAX_HOPS + 2):
+            await gathering.gather(conn, caller.workspace_id, "target.created", [target], hops=hops)
+    await relay(world, settings)
 
-    found = await world.pool.fetch("SELECT payload ->> 'hops' AS hops FROM commands WHERE kind = 'trigger'")
-    assert {row["hops"] for row in found} == {"1", "2", "3"}
+    assert sorted(await hops_of(world)) == [1, 2, 3]
+    stopped = await world.pool.fetch("SELECT data FROM outbox WHERE type = 'workflow.trigger.stopped'")
+    assert [(row["data"]["name"], row["data"]["reason"], row["data"]["targets"]) for row in stopped] == [
+        ("scan", "hop_limit", 1)
+    ]
+    assert await world.pool.fetchval("SELECT count(*) FROM gathered_targets") == 0
+
+
+async def test_definition_that_starts_itself_stops_at_the_hop_limit_and_says_so(
+    world: ApiWorld, caller: Caller, settings: Settings
+) -> None:
+    await save(caller, "again", on=[{"event": "workflow.run.completed", "definitions": "again"}])
+    await save(caller, "other", on=[{"event": "workflow.run.completed", "definitions": ["unknown"]}])
+    body = {"definition": "again", "targets": [await world.add_target(caller)]}
+    await caller.http.post("/v1/runs", json=body)
+
+    while await end_runs(world):
+        await relay(world, settings)
+
+    assert sorted(await hops_of(world)) == [0, 1, 2, 3]
+    stopped = await world.pool.fetchval("SELECT data FROM outbox WHERE type = 'workflow.trigger.stopped'")
+    assert (stopped["name"], stopped["cause"], stopped["reason"]) == (
+        "again", "workflow.run.completed", "hop_limit",
+    )  # fmt: skip
+
+
+async def test_finding_starts_the_definitions_whose_filters_it_fits(
+    world: ApiWorld, caller: Caller, settings: Settings
+) -> None:
+    event = "vulnerability.detected"
+    fitting = {
+        "plain": event,
+        "grave": {"event": event, "severity": ["high", "critical"]},
+        "tool": {"event": event, "tools": ["webcheck", "nuclei"]},
+        "tag": {"event": event, "tags": ["shop"], "severity": "high"},
+        "group": {"event": event, "groups": ["shops"]},
+    }
+    others = {
+        "light": {"event": event, "severity": "low"},
+        "scanner": {"event": event, "tools": ["nuclei"]},
+        "untagged": {"event": event, "tags": ["lab"]},
+        "elsewhere": {"event": event, "groups": ["labs"]},
+        "asset": "asset.discovered",
+    }
+    for name, on in (fitting | others).items():
+        await save(caller, name, on=[on])
+    await caller.http.post("/v1/groups", json={"name": "shops", "tags": ["shop"]})
+    await caller.http.post("/v1/groups", json={"name": "labs", "tags": ["lab"]})
+    target = await world.add_target(caller)
+    await world.pool.execute("UPDATE targets SET tags = '{shop}'")
+    run_id = UUID(await world.start_run(caller, target))
+    asset_id = await world.pool.fetchval("SELECT id FROM assets")
+    await world.pool.execute("DELETE FROM gathered_targets")
+
+    finder = Finder(caller.workspace_id, run_id, "webcheck")
+    async with world.pool.acquire() as conn, conn.transaction():
+        await gathering.gather_found(conn, finder, [_finding(caller, asset_id)])
+    await relay(world, settings)
+
+    rows = await world.pool.fetch("SELECT name, hops FROM job_histories WHERE trigger = 'event'")
+    assert {row["name"] for row in rows} == fitting.keys()
+    assert {row["hops"] for row in rows} == {1}
+    causes = await world.pool.fetch("SELECT DISTINCT created_by FROM job_histories WHERE trigger = 'event'")
+    assert [row["created_by"] for row in causes] == [f"event {event}"]
+
+
+async def test_trigger_that_is_refused_for_good_says_so_and_lets_go(
+    world: ApiWorld, caller: Caller, settings: Settings
+) -> None:
+    await save(caller, "scan", on="target.created")
+    await world.add_target(caller)
+    await world.pool.execute("UPDATE workflow_definitions SET body = jsonb_set(body, '{jobs}', '{}')")
+
+    await relay(world, settings)
+
+    stopped = await world.pool.fetchval("SELECT data FROM outbox WHERE type = 'workflow.trigger.stopped'")
+    assert (stopped["cause"], stopped["reason"]) == ("target.created", "definition.invalid")
+    assert await world.pool.fetchval("SELECT count(*) FROM gathered_targets") == 0
+
+
+def _finding(caller: Caller, asset_id: UUID) -> Envelope:
+    payload = VulnerabilityDetected(
+        vulnerability_id=uuid4(), asset_id=asset_id, check_id="x", severity="high", url=None
+    )
+    return envelope(
+        EVENT_CATALOG.vulnerability.detected,
+        payload,
+        workspace_id=caller.workspace_id,
+        subject="vulnerability/x",
+    )
+
+
+async def hops_of(world: ApiWorld) -> list[int]:
+    """Distances of all runs from a person."""
+    return [row["hops"] for row in await world.pool.fetch("SELECT hops FROM job_histories")]
+
+
+async def end_runs(world: ApiWorld) -> int:
+    """Ends all open runs as if they had nothing to do; answers how many."""
+    rows = await world.pool.fetch("SELECT id FROM job_histories WHERE closed_at IS NULL")
+    for row in rows:
+        async with world.pool.acquire() as conn, conn.transaction():
+            await load(conn, row["id"], Owner("workflow", datetime.now(UTC)))
+            await conn.execute("DELETE FROM jobs WHERE run_id = $1", row["id"])
+            await conn.execute("UPDATE run_steps SET status = 'completed', closed_at = clock_timestamp()")
+            await close_run(conn, row["id"], RunVerb.COMPLETE)
+    return len(rows)
 
 
 async def test_definitions_of_another_workspace_are_not_there(world: ApiWorld, caller: Caller) -> None:

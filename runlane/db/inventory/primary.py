@@ -25,8 +25,10 @@ WITH target AS (
                                                - masklen(value::cidr))) - 1) AS step
         WHERE kind = 'cidr') AS inside
 )
-INSERT INTO assets (workspace_id, target_id, run_id, value, is_primary, addresses, first_seen, last_seen)
-SELECT $1, target_id, $3, value, is_primary, addresses, statement_timestamp(), statement_timestamp()
+INSERT INTO assets (workspace_id, target_id, run_id, value, is_primary, addresses, first_seen, last_seen,
+                    created_at)
+SELECT $1, target_id, $3, value, is_primary, addresses, statement_timestamp(), statement_timestamp(),
+       coalesce((SELECT h.created_at FROM job_histories h WHERE h.id = $3), clock_timestamp())
 FROM own
 WHERE NOT EXISTS (SELECT FROM assets a
                   WHERE a.workspace_id = $1 AND a.target_id = own.target_id AND a.value = own.value)
@@ -42,7 +44,8 @@ async def ensure_primary_assets(
     """Makes the assets that targets have by themselves, so that a step over assets has subjects at once.
 
     A domain or address is its own primary asset; a network has one asset per address, none of them primary.
-    What is there stays as it is; works under row-level security too. The answer is one event per new asset,
+    They count as made when the run was: however late that is, they are in the scope of its steps. What is
+    there stays as it is; works under row-level security too. The answer is one event per new asset,
     for the caller's outbox; none without a `run_id` to name as their cause.
     """
     rows = await conn.fetch(_ENSURE, workspace_id, list(target_ids), run_id)

@@ -20,6 +20,9 @@ from runlane.waiting import no_worker, tool_off
 MAX_ADMITTED: Final = 5_000
 """Jobs of a step that are counted; of a step with more it is said that there are more."""
 
+MAX_CHUNKS: Final = 10
+"""Chunks of a step that are looked at: the first ones of a large selection only make assets."""
+
 
 @dataclass(frozen=True, slots=True)
 class RoutePlan:
@@ -124,10 +127,10 @@ async def draft_run(conn: Connection, request: RunRequest) -> Draft:
 async def _admit(conn: Connection, run_id: UUID, step_id: str) -> None:
     await admit.open_step(conn, run_id, step_id)
     admitted = 0
-    while admitted < MAX_ADMITTED:
+    for _ in range(MAX_CHUNKS):
         chunk = await admit.admit_chunk(conn, run_id, step_id)
         admitted += chunk.jobs
-        if chunk.is_done:
+        if chunk.is_done or admitted >= MAX_ADMITTED:
             return
 
 

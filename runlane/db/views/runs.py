@@ -17,6 +17,9 @@ from runlane.errors import NotFound
 from runlane.jobs import JobStatus, RunStatus, StepStatus
 from runlane.progress import Estimate, StepFacts, estimate_run, estimate_step
 
+SHOWN_TARGETS: Final = 1_000
+"""Targets that the page of a run names."""
+
 RUN_ORDERS: Final[Orders] = {
     "created_at": (job_histories.c.created_at, job_histories.c.id),
     "name": (job_histories.c.name, job_histories.c.id),
@@ -97,7 +100,7 @@ def run_statement(workspace_id: UUID, wanted: RunFilter) -> Statement:
 async def get_run(
     conn: AsyncConnection, workspace_id: UUID, run_id: UUID, tallies: Tallies
 ) -> dict[str, object]:
-    """One run with `targets`, `jobs` by status and `steps` in order, each with its `needs` and `jobs`.
+    """One run with its first `targets`, `jobs` by status and `steps` in order, each with `needs` and `jobs`.
 
     Raises:
         NotFound: `run.not_found`.
@@ -105,12 +108,8 @@ async def get_run(
     row = await _run(conn, workspace_id, run_id)
     tally = await tallies.tally(driver(conn), workspace_id, run_id)
     steps = await _steps(conn, workspace_id, run_id, tally)
-    targets = await conn.execute(
-        select(run_targets.c.target_id).where(
-            run_targets.c.workspace_id == workspace_id, run_targets.c.run_id == run_id
-        )
-    )
-    return row | {"jobs": tally.by_status(), "steps": steps, "targets": [each.target_id for each in targets]}
+    total, targets = await _targets(conn, workspace_id, run_id)
+    return row | {"jobs": tally.by_status(), "steps": steps, "targets": targets, "targets_total": total}
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,6 +195,14 @@ async def _run(conn: AsyncConnection, workspace_id: UUID, run_id: UUID) -> dict[
     if row is None:
         raise NotFound("no such run", code="run.not_found")
     return dict(row)
+
+
+async def _targets(conn: AsyncConnection, workspace_id: UUID, run_id: UUID) -> tuple[int, list[UUID]]:
+    """How many targets a run has, and the first of them. Index: the primary key of `run_targets`."""
+    of_run = (run_targets.c.workspace_id == workspace_id, run_targets.c.run_id == run_id)
+    total = (await conn.execute(select(func.count()).select_from(run_targets).where(*of_run))).scalar_one()
+    first = select(run_targets.c.target_id).where(*of_run).order_by(run_targets.c.target_id)
+    return total, list((await conn.execute(first.limit(SHOWN_TARGETS))).scalars())
 
 
 async def _steps(
