@@ -1,4 +1,4 @@
-"""The process of the lanes: outbox relay, a loop per lane, command relay, operations, each kept alive."""
+"""The process of the lanes: outbox relay, a loop per lane, command relay, operations and more, kept alive."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -7,6 +7,7 @@ from typing import Final
 import structlog
 
 from lanes.audit import AuditSink
+from lanes.blackouts import run_blackouts
 from lanes.commands import run_command_relay
 from lanes.loop import LaneConfig, Sink, run_lane
 from lanes.operations import run_operations
@@ -44,6 +45,7 @@ async def run_lanes(settings: Settings, stop: asyncio.Event) -> None:
         "commands": lambda event: run_command_relay(settings, event),
         "watch": lambda event: run_watch(settings, event),
         "operations": lambda event: run_operations(settings, event),
+        "blackouts": lambda event: run_blackouts(settings, event),
         **{f"lane_{sink.lane}": _lane(sink, lane_config) for sink in SINKS},
     }
     async with asyncio.TaskGroup() as group:

@@ -154,7 +154,7 @@ async def cancel_step(conn: Connection, step: StepOfRun, act: Act = NOBODY) -> C
         run_id=step.run_id, step_id=step.step_id, tool_id=found["tool_id"], **dict(counts or {})
     )
     await outbox.insert(conn, _step_events(step, payload, act, len(rows)))
-    await _notify_workers(conn, rows)
+    await notify_workers(conn, rows)
     return CancelResult(step.run_id, len(rows))
 
 
@@ -196,8 +196,21 @@ async def cancel_jobs(
     """
     rows = await conn.fetch(_JOBS_BY_ID, act.clean_reason, cause, workspace_id, list(job_ids))
     await _end_attempts(conn, rows, act, cause)
-    await _notify_workers(conn, rows)
+    await notify_workers(conn, rows)
     return len(rows)
+
+
+async def notify_workers(conn: Connection, rows: Sequence[Record]) -> None:
+    """Tells the workers that had these jobs in hand (`worker_id`, at `attempt`) to kill their processes.
+
+    One that misses it learns from its next heartbeat.
+    """
+    held = sorted((str(r["worker_id"]), str(r["id"]), r["attempt"]) for r in rows if r["worker_id"])
+    for worker_id, jobs in groupby(held, key=lambda each: each[0]):
+        pairs = [[job_id, attempt] for _, job_id, attempt in jobs]
+        for start in range(0, len(pairs), NOTICE_JOBS):
+            chunk = pairs[start : start + NOTICE_JOBS]
+            await _notify(conn, {"kind": "cancel_jobs", "worker": worker_id, "jobs": chunk})
 
 
 async def _lock_run(conn: Connection, workspace_id: UUID, run_id: UUID) -> Record:
@@ -217,16 +230,6 @@ async def _end_attempts(conn: Connection, rows: Sequence[Record], act: Act, caus
         await conn.execute(_ATTEMPTS, running)
     for start in range(0, len(rows), outbox.INSERT_CHUNK):  # other requests have their turn in between
         await outbox.insert(conn, _job_events(rows[start : start + outbox.INSERT_CHUNK], act, cause))
-
-
-async def _notify_workers(conn: Connection, rows: Sequence[Record]) -> None:
-    """Tells the workers that have these jobs in hand; one that misses it learns from its next heartbeat."""
-    held = sorted((str(r["worker_id"]), str(r["id"]), r["attempt"]) for r in rows if r["worker_id"])
-    for worker_id, jobs in groupby(held, key=lambda each: each[0]):
-        pairs = [[job_id, attempt] for _, job_id, attempt in jobs]
-        for start in range(0, len(pairs), NOTICE_JOBS):
-            chunk = pairs[start : start + NOTICE_JOBS]
-            await _notify(conn, {"kind": "cancel_jobs", "worker": worker_id, "jobs": chunk})
 
 
 async def _notify(conn: Connection, notice: dict[str, object]) -> None:

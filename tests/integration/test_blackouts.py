@@ -7,17 +7,19 @@ from uuid import UUID
 import pytest
 import pytest_asyncio
 
+from lanes.blackouts import interrupt_all
 from runlane import names
-from runlane.blackouts import Once
+from runlane.blackouts import Once, Policy
 from runlane.db.acts import Act
 from runlane.db.blackouts import NewWindow, add_window, remove_window
 from runlane.db.dispatch import Batches, NextBatches, next_batches
+from runlane.db.groups import Members, add_members, create_group
 from runlane.db.pool import Pool
 from runlane.db.views.why import why_job
 from runlane.settings import Settings
 from tests.integration.api_world import ApiWorld, assert_problem, open_api
 from tests.integration.dispatched_run import OWNER, DispatchedRun, Shape, dispatched_run
-from tests.integration.scan_host import enrol
+from tests.integration.scan_host import Done, enrol
 
 pytestmark = pytest.mark.integration
 
@@ -86,6 +88,87 @@ async def test_window_of_one_target_or_of_another_time_lets_others_go_on(
     assert await pool.fetchval("SELECT due_at FROM jobs WHERE dispatch_id IS NULL") == OPEN.ends_at
 
 
+@pytest.mark.parametrize("about", ["group", "rule", "tag"])
+async def test_window_of_a_group_or_tag_holds_what_is_in_it_and_frees_it(
+    pool: Pool, workspace_id: UUID, about: str
+) -> None:
+    run = await dispatched_run(pool, workspace_id, Shape(jobs_each=2))
+    host = await enrol(pool, workspace_id)
+    await pool.execute("UPDATE targets SET tags = '{shop,eu}' WHERE value = 'a.test'")
+    async with pool.acquire() as conn, conn.transaction():
+        tags = ["shop", "eu"] if about == "rule" else []
+        group = await create_group(conn, workspace_id, "shops", tags, Act())
+        if about == "group":
+            members = Members(values=["a.test"])
+            await add_members(conn, workspace_id, UUID(str(group["id"])), members, Act())
+        wanted = NewWindow(
+            workspace_id,
+            OPEN,
+            group=None if about == "tag" else "shops",
+            tag="shop" if about == "tag" else None,
+        )
+        row = await add_window(conn, wanted, Act(name="me"))
+
+    answer = await host.claim(run.dispatches[0], "key", 10)
+    held = await pool.fetchval("SELECT due_at FROM jobs WHERE dispatch_id IS NULL")
+    async with pool.acquire() as conn, conn.transaction():
+        await remove_window(conn, workspace_id, UUID(str(row["id"])), Act())
+    again = await look(pool, workspace_id, run, 1_000_001)
+
+    assert [job.spec["host"] for job in answer.jobs] == ["b.test"]
+    assert held == OPEN.ends_at
+    assert sum(batch.size for batch in again.dispatches) == 1
+
+
+async def test_window_that_cancels_gives_back_what_runs_uncharged_until_it_closes(
+    pool: Pool, workspace_id: UUID
+) -> None:
+    run = await dispatched_run(pool, workspace_id, Shape(jobs_each=3))
+    host = await enrol(pool, workspace_id)
+    jobs = {str(job.spec["host"]): job for job in (await host.claim(run.dispatches[0], "key", 10)).jobs}
+    await host.stage(await host.delivery(run.dispatches[0], [(jobs["c.test"], Done())]))
+    await pool.execute("UPDATE targets SET tags = '{shop}' WHERE value <> 'b.test'")
+    async with pool.acquire() as conn, conn.transaction():
+        wanted = NewWindow(workspace_id, OPEN, tag="shop", policy=Policy.CANCEL)
+        await add_window(conn, wanted, Act(name="me"))
+
+    given_back = [await interrupt_all(pool), await interrupt_all(pool)]
+    late = await host.stage(await host.delivery(run.dispatches[0], [(jobs["a.test"], Done())]))
+
+    assert given_back == [1, 0]
+    assert late.accepted == []
+    row = await pool.fetchrow("SELECT * FROM jobs WHERE id = $1", jobs["a.test"].job_id)
+    assert row is not None
+    assert (row["status"], row["due_at"], row["dispatch_id"], row["worker_id"]) == (
+        "pending", OPEN.ends_at, None, None,
+    )  # fmt: skip
+    assert (row["attempt"], row["failures"], row["free_attempts"]) == (1, 0, 0)
+    attempt = await pool.fetchrow("SELECT * FROM job_attempts WHERE job_id = $1", jobs["a.test"].job_id)
+    assert attempt is not None
+    assert (attempt["outcome"], attempt["charged"]) == ("released", False)
+    others = await pool.fetch("SELECT status FROM jobs WHERE id <> $1", jobs["a.test"].job_id)
+    assert {each["status"] for each in others} == {"in_progress"}
+    released = await pool.fetchrow("SELECT attributes FROM outbox WHERE type = 'job.released'")
+    assert released is not None
+    assert released["attributes"]["cause"] == "blackout"
+
+
+@pytest.mark.parametrize("policy", [Policy.FINISH, Policy.CANCEL])
+async def test_only_an_open_window_that_cancels_interrupts(
+    pool: Pool, workspace_id: UUID, policy: Policy
+) -> None:
+    run = await dispatched_run(pool, workspace_id)
+    host = await enrol(pool, workspace_id)
+    await host.claim(run.dispatches[0], "key", 10)
+    later = Once(OPEN.ends_at, OPEN.ends_at + timedelta(days=1))
+    when = OPEN if policy is Policy.FINISH else later
+    async with pool.acquire() as conn, conn.transaction():
+        await add_window(conn, NewWindow(workspace_id, when, policy=policy), Act())
+
+    assert await interrupt_all(pool) == 0
+    assert await pool.fetchval("SELECT status FROM jobs") == "in_progress"
+
+
 @pytest_asyncio.fixture
 async def world(settings: Settings, pool: Pool) -> AsyncIterator[ApiWorld]:
     async with open_api(settings.model_copy(update={"temporal_address": "127.0.0.1:1"}), pool) as opened:
@@ -103,7 +186,15 @@ async def test_windows_over_http(world: ApiWorld, pool: Pool) -> None:
         path = f"/v1/blackouts/{made.json()['id']}/remove"
         foreign = await theirs.http.post(path)
         removed = await ours.http.post(path)
+        once = {"starts_at": "2026-12-24T12:00:00Z", "ends_at": "2026-12-25T12:00:00Z"}
+        target = await world.add_target(ours)
+        two = await ours.http.post("/v1/blackouts", json=once | {"target_id": target, "tag": "shop"})
+        unknown = await ours.http.post("/v1/blackouts", json=once | {"group": "nobody"})
+        tag = (await ours.http.post("/v1/blackouts", json=once | {"tag": "x", "policy": "cancel"})).json()
 
+    assert_problem(two, 422, "blackout.about")
+    assert_problem(unknown, 404, "group.not_found")
+    assert (tag["tag"], tag["policy"], made.json()["policy"]) == ("x", "cancel", "finish")
     assert made.status_code == 201
     assert (made.json()["weekdays"], made.json()["begins"], made.json()["reason"]) == (
         [1, 5],
@@ -116,4 +207,4 @@ async def test_windows_over_http(world: ApiWorld, pool: Pool) -> None:
     assert_problem(foreign, 404, "blackout.not_found")
     assert removed.status_code == 200
     acts = await pool.fetch("SELECT data ->> 'action' AS action FROM outbox WHERE type = 'operator.acted'")
-    assert sorted(row["action"] for row in acts) == ["blackout.remove", "blackout.set"]
+    assert sorted(row["action"] for row in acts) == ["blackout.remove", "blackout.set", "blackout.set"]
