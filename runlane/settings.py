@@ -153,15 +153,15 @@ class Settings(BaseSettings):
         return self.scan_temporal_address or f"{self.gateway_host}:{self.gateway_port}"
 
     @property
-    def retention(self) -> Retention:
-        """For how long things are kept."""
-        return Retention(
-            jobs_days=self.retention_jobs_days,
-    @property
     def engine_url(self) -> str:
         """The container engine of this host (URL)."""
         return self.scan_engine or os.environ.get("DOCKER_HOST") or "unix:///var/run/docker.sock"
 
+    @property
+    def retention(self) -> Retention:
+        """For how long things are kept."""
+        return Retention(
+            jobs_days=self.retention_jobs_days,
             results_days=self.retention_results_days,
             audit_days=self.retention_audit_days,
             commands_days=self.retention_commands_days,
