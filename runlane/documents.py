@@ -12,7 +12,7 @@ class Unreadable(ValueError):
 
 
 class _StrictLoader(yaml.CSafeLoader):
-    """YAML without surprises: `on` is a text, a key appears once."""
+    """YAML without surprises: `on` is a text, and so is a date; a key appears once."""
 
 
 def _mapping(loader: _StrictLoader, node: yaml.MappingNode) -> dict[object, object]:
@@ -25,8 +25,9 @@ def _mapping(loader: _StrictLoader, node: yaml.MappingNode) -> dict[object, obje
     return result
 
 
+_SURPRISES = {"tag:yaml.org,2002:bool", "tag:yaml.org,2002:timestamp"}
 _StrictLoader.yaml_implicit_resolvers = {
-    first: [(tag, pattern) for tag, pattern in rules if tag != "tag:yaml.org,2002:bool"]
+    first: [(tag, pattern) for tag, pattern in rules if tag not in _SURPRISES]
     for first, rules in yaml.CSafeLoader.yaml_implicit_resolvers.items()
 }
 _StrictLoader.add_implicit_resolver("tag:yaml.org,2002:bool", re.compile(r"(?:true|false)\Z"), list("tf"))
@@ -55,4 +56,6 @@ def _load_yaml(text: str) -> object:
     for event in yaml.parse(text, Loader=yaml.CSafeLoader):
         if isinstance(event, yaml.AliasEvent):  # a few lines of them stand for gigabytes
             raise yaml.YAMLError("aliases are not allowed")
-    return yaml.load(text, Loader=_StrictLoader)  # noqa: S506  # a CSafeLoader
+    document = yaml.load(text, Loader=_StrictLoader)  # noqa: S506  # a CSafeLoader
+    # YAML has sets, bytes and keys that are no text: what is read goes on as JSON
+    return orjson.loads(orjson.dumps(document, option=orjson.OPT_NON_STR_KEYS))

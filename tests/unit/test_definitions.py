@@ -187,6 +187,15 @@ def test_options_that_are_nested_too_deep_are_a_fault() -> None:
     assert refused.value.fields.keys() == {"config.a"}
 
 
-@pytest.mark.parametrize("text", ["? [a]\n: b\n", "? {a: b}\n: c\n", "name: &x a\njobs: *x\n"])
+@pytest.mark.parametrize(
+    "text",
+    ["? [a]\n: b\n", "? {a: b}\n: c\n", "name: &x a\njobs: *x\n", "a: !!set {b}\n", "a: !!binary aGk=\n"],
+)
 def test_yaml_that_is_no_plain_object_is_refused_not_an_error_of_ours(text: str) -> None:
     assert faults(text)
+
+
+def test_dates_in_yaml_are_texts_and_keys_are_too() -> None:
+    definition = parse_definition("name: 2026-12-01\njobs:\n  1: {run: noop}\n")
+
+    assert (definition.name, definition.steps[0].step_id) == ("2026-12-01", "1")
