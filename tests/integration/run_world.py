@@ -1,7 +1,7 @@
 """A workspace and its runs: what tests of the run workflow start from, and what they ask of the servers."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -81,6 +81,7 @@ class RunWorld:
     storage: Storage
     workspace_id: UUID
     limits: Limits = field(default_factory=Limits)
+    workflows: Sequence[type] = tuple(WORKFLOWS)
     cached_workflows: int = 1000
     """Workflows that the workers of `workers()` keep in memory; 0 replays each at every task."""
 
@@ -90,7 +91,7 @@ class RunWorld:
         core = Worker(
             self.temporal,
             task_queue=names.CORE_QUEUE,
-            workflows=WORKFLOWS,
+            workflows=self.workflows,
             activities=RunActivities(self.pool, heartbeat_s=heartbeat_s).all(),
             workflow_runner=RUNNER,
             max_cached_workflows=self.cached_workflows,

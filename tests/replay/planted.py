@@ -1,4 +1,4 @@
-"""The run workflow with a fault planted: it orders one effect more, before the others."""
+"""The run workflow with faults planted: it orders one effect more, before the others."""
 
 from temporalio import workflow
 
@@ -19,4 +19,20 @@ class HastyRunWorkflow(RunWorkflow):
     async def run(self, request: RunInput) -> RunOutcome:
         """As the run workflow."""
         workflow.upsert_search_attributes([RUN_STATUS.value_set("running")])
+        return await super().run(request)
+
+
+@workflow.defn(name=names.RUN_WORKFLOW)
+class PatchedRunWorkflow(RunWorkflow):
+    """Waits a moment first, behind a patch: right for old histories, and a path that none has taken."""
+
+    @workflow.init
+    def __init__(self, request: RunInput) -> None:
+        super().__init__(request)
+
+    @workflow.run
+    async def run(self, request: RunInput) -> RunOutcome:
+        """As the run workflow."""
+        if workflow.patched("planted"):
+            await workflow.sleep(0.01, summary="planted")
         return await super().run(request)

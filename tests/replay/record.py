@@ -1,15 +1,17 @@
-"""Records the history of every shape of a run: `python -m tests.replay.record [NAME...]`.
+"""Records the history of every shape of a run that has none: `python -m tests.replay.record`.
 
-Without names only histories that are not there yet are written: a stored history is never replaced, because
-workflows of that age may still run somewhere. Naming one says that none does.
+Only histories that are not there yet are written: a stored history is never replaced, because workflows of
+that age may still run somewhere. A shape that has changed gets another name in `shapes.py`; its earlier
+history stays.
 """
 
 import asyncio
+import hashlib
 import json
 import os
-import sys
 import tempfile
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -23,8 +25,11 @@ from runlane.stack.supervisor import Stack
 from runlane.storage import Storage, StorageConfig
 from tests.integration.run_world import RunWorld
 from tests.replay.shapes import SHAPES, Execution, Shape
+from workflows.registration import WORKFLOWS
 
 FOLDER: Final = Path(__file__).parent / "histories"
+MANIFEST: Final = FOLDER / "MANIFEST"
+"""Digest and name of each stored history. Lines are added; one that is there is never changed."""
 IDENTITY: Final = "recorder"
 """Who started, polled and completed: neither the process nor the machine."""
 
@@ -40,21 +45,33 @@ class Recorder:
     temporal: Client
     storage: Storage
 
+    workflows: Sequence[type] = tuple(WORKFLOWS)
+
     async def record(self, shape: Shape) -> None:
         """Plays one shape and writes its histories."""
+        for name, text in (await self.play(shape)).items():
+            (FOLDER / f"{name}.json").write_text(text)
+            with MANIFEST.open("a") as manifest:
+                manifest.write(f"{digest_of(text)}  {name}.json\n")
+            log.info("history_recorded", name=name, bytes=len(text))
+
+    async def play(self, shape: Shape) -> dict[str, str]:
+        """Plays one shape; answers its histories by their names.
+
+        Raises:
+            RuntimeError: it did not end as the shape says.
+        """
         played = await shape.play(await self._world(shape.histories[0]))
         if played.status != shape.status:
             raise RuntimeError(f"{shape.histories[0]} closed as {played.status}, not as {shape.status}")
-        for name, execution in played.executions.items():
-            text = await self._history(execution)
-            (FOLDER / f"{name}.json").write_text(text)
-            log.info("history_recorded", name=name, bytes=len(text))
+        return {name: await self._history(execution) for name, execution in played.executions.items()}
 
     async def _world(self, name: str) -> RunWorld:
         workspace_id = await self.pool.fetchval(
             "INSERT INTO workspaces (name, allowed_networks) VALUES ($1, '{127.0.0.0/8}') RETURNING id", name
         )
-        return RunWorld(self.pool, self.owner_url, self.temporal, self.storage, workspace_id)
+        world = RunWorld(self.pool, self.owner_url, self.temporal, self.storage, workspace_id)
+        return replace(world, workflows=self.workflows)
 
     async def _history(self, execution: Execution) -> str:
         handle = self.temporal.get_workflow_handle(execution.workflow_id, run_id=execution.run_id)
@@ -62,6 +79,11 @@ class Recorder:
         events = [_without_traces(event) for event in history["events"]]
         lines = ",\n".join(json.dumps(event, separators=(",", ":")) for event in events)
         return f'{{"events":[\n{lines}\n]}}\n'
+
+
+def digest_of(text: str) -> str:
+    """What the manifest has of a history."""
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def _without_traces(value: object) -> object:
@@ -73,10 +95,9 @@ def _without_traces(value: object) -> object:
     return value
 
 
-def chosen_shapes(names: list[str]) -> list[Shape]:
-    """Shapes with one of these names; without names, those that lack a stored history."""
-    missing = [name for shape in SHAPES for name in shape.histories if not (FOLDER / f"{name}.json").exists()]
-    return [shape for shape in SHAPES if set(shape.histories) & set(names or missing)]
+def shapes_to_record() -> list[Shape]:
+    """Shapes that lack a stored history."""
+    return [s for s in SHAPES if not all((FOLDER / f"{name}.json").exists() for name in s.histories)]
 
 
 async def record(shapes: list[Shape]) -> None:
@@ -99,7 +120,7 @@ async def record(shapes: list[Shape]) -> None:
 
 
 if __name__ == "__main__":
-    if found := chosen_shapes(sys.argv[1:]):
+    if found := shapes_to_record():
         asyncio.run(record(found))
     else:
         log.info("nothing_to_record", folder=FOLDER.name)

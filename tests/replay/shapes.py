@@ -213,6 +213,7 @@ async def _fired(world: RunWorld) -> Played:
         world.workspace_id,
     )
     run = {"definition": definition, "targets": [str(target_id)], "config": {}, "priority": "normal"}
+    run |= {"groups": [], "tags": []}
     schedule_id = await world.value(
         "INSERT INTO schedules (workspace_id, name, run, spec) VALUES ($1, 'recorded', $2, $3) RETURNING id",
         world.workspace_id, run, spec,

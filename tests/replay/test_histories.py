@@ -14,7 +14,7 @@ from temporalio.client import WorkflowHistory
 from temporalio.worker import Replayer
 
 from tests.replay.planted import HastyRunWorkflow
-from tests.replay.record import FOLDER, IDENTITY
+from tests.replay.record import FOLDER, IDENTITY, MANIFEST, digest_of
 from tests.replay.shapes import SHAPES
 from workflows.registration import WORKFLOWS
 from workflows.shard import StepShard
@@ -80,6 +80,19 @@ async def test_history_with_two_activities_swapped_does_not_replay() -> None:
 
     with pytest.raises(workflow.NondeterminismError):
         await replay(edited)
+
+
+@pytest.mark.parametrize("name", STORED)
+def test_stored_history_is_as_it_was_recorded(name: str) -> None:
+    recorded = [line.split("  ") for line in MANIFEST.read_text().splitlines()]
+
+    assert [digest for digest, file in recorded if file == f"{name}.json"] == [digest_of(STORED[name])]
+
+
+def test_no_stored_history_was_taken_away() -> None:
+    recorded = {line.split("  ")[1] for line in MANIFEST.read_text().splitlines()}
+
+    assert recorded == {f"{name}.json" for name in STORED}
 
 
 @pytest.mark.parametrize("name", STORED)
