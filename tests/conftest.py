@@ -10,6 +10,8 @@ from uuid import UUID, uuid4
 import asyncpg
 import pytest
 import pytest_asyncio
+from hypothesis import HealthCheck
+from hypothesis import settings as hypothesis_settings
 from redis.asyncio import Redis
 
 from runlane.db import invariants
@@ -17,6 +19,10 @@ from runlane.db.migrate import seed_tools, upgrade
 from runlane.db.pool import Pool, open_pool
 from runlane.settings import Settings
 from runlane.stack.supervisor import Stack
+
+# How fast an example is says nothing: the machine may have other things to do.
+hypothesis_settings.register_profile("runlane", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+hypothesis_settings.load_profile("runlane")
 
 TEMPLATE = "runlane_template"
 TEST_REDIS_DB = 9
