@@ -102,10 +102,11 @@ ReadRuns = Annotated[Access, Depends(_access(Scope.RUNS_READ), scope="function")
 WriteRuns = Annotated[Access, Depends(_access(Scope.RUNS_WRITE), scope="function")]
 ReadJobs = Annotated[Access, Depends(_access(Scope.JOBS_READ), scope="function")]
 WriteJobs = Annotated[Access, Depends(_access(Scope.JOBS_WRITE), scope="function")]
+WriteSecrets = Annotated[Access, Depends(_access(Scope.SECRETS_WRITE), scope="function")]
 ReadInventory = Annotated[Access, Depends(_access(Scope.INVENTORY_READ), scope="function")]
 ReadWorkers = Annotated[Access, Depends(_access(Scope.WORKERS_READ), scope="function")]
-
 WriteWorkers = Annotated[Access, Depends(_access(Scope.WORKERS_WRITE), scope="function")]
+
 ForPlatform = Annotated[PlatformAccess, Depends(_open_platform, scope="function")]
 
 Opened = Annotated[Resources, Depends(resources_of)]

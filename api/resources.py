@@ -17,6 +17,7 @@ from runlane.db.engine import open_engine
 from runlane.db.keys import check_pepper
 from runlane.db.pool import Pool, open_pool
 from runlane.db.views.tally import Tallies
+from runlane.keyring import Keyring
 from runlane.settings import Settings
 from runlane.storage import Storage, StorageConfig
 from workflows.dispatching import Limits
@@ -44,6 +45,7 @@ class Resources:
     starter: Starter
     control: ControlHub
     pepper: bytes
+    keyring: Keyring
     tallies: Tallies
     tails: TailHub
     downloads: asyncio.Semaphore
@@ -55,9 +57,10 @@ async def open_resources(settings: Settings) -> AsyncIterator[Resources]:
     """Opens everything, and closes it in reverse order. Every server may be away.
 
     Raises:
-        Invalid: the pepper is too short.
+        Invalid: the pepper is too short, or a key of secrets is.
     """
     pepper = check_pepper(settings.key_pepper.get_secret_value())
+    keyring = Keyring.of(settings.secret_key_texts)
     async with AsyncExitStack() as stack:
         engine = open_engine(settings.database_api_url, size=ENGINE_SIZE)
         stack.push_async_callback(engine.dispose)
@@ -89,6 +92,7 @@ async def open_resources(settings: Settings) -> AsyncIterator[Resources]:
             starter,
             control,
             pepper,
+            keyring,
             Tallies(),
             tails,
             asyncio.Semaphore(DOWNLOADS),

@@ -28,6 +28,7 @@ system=$(secret postgres_system_password)
 secret temporal_password >/dev/null
 redis=$(secret redis_password)
 secret runlane_key_pepper >/dev/null
+secret runlane_secret_keys >/dev/null
 access_key=$(secret runlane_s3_access_key)
 secret_key=$(secret runlane_s3_secret_key)
 

@@ -16,6 +16,7 @@ from runlane.connectors import Connector
 from runlane.documents import Unreadable, load_document
 from runlane.errors import Invalid
 from runlane.events.scrub import is_credential_name
+from runlane.secret_refs import is_reference
 from runlane.tools import TOOLS
 from runlane.tools.adapters import config_faults
 from runlane.tools.adapters.options import faults as schema_faults
@@ -26,13 +27,11 @@ MAX_OPTIONS_BYTES: Final = 256 * 1024
 """JSON of the options of all steps of a run: they are frozen on its rows and travel with each claim."""
 
 MAX_STEPS: Final = 100
-MAX_SECRET_NAME: Final = 100
 CREDENTIAL_FAULT: Final = (
     "a credential is not written into options; refer to a secret: {secret_ref: its name}"
 )
 """The fault of an option that holds one: options are frozen on rows, shown to readers and sent to hosts."""
 
-_REFERENCE: Final = "secret_ref"
 _MAX_PATH: Final = 300
 """Characters of the place of a fault: options may be nested thousands deep."""
 
@@ -268,7 +267,7 @@ def _inline_secrets(value: object, path: str) -> Iterator[str]:
     left = [(path, value)]
     while left:
         path, value = left.pop()
-        if isinstance(value, Mapping) and not _is_reference(value):
+        if isinstance(value, Mapping) and not is_reference(value):
             inside = [(str(key), f"{path}.{str(key)[:64]}"[:_MAX_PATH], item) for key, item in value.items()]
             yield from (inner for key, inner, item in inside if _is_secret(key, item))
             left += [(inner, item) for key, inner, item in inside if not _is_secret(key, item)]
@@ -281,18 +280,11 @@ def _inline_secrets(value: object, path: str) -> Iterator[str]:
 
 
 def _is_secret(key: str, item: object) -> bool:
-    return _is_credential_name(key) and not (item is None or isinstance(item, bool) or _is_reference(item))
+    return _is_credential_name(key) and not (item is None or isinstance(item, bool) or is_reference(item))
 
 
 def _is_credential_name(name: str) -> bool:
     return is_credential_name(name) or "cookie" in name.lower()
-
-
-def _is_reference(value: object) -> bool:
-    if not isinstance(value, Mapping) or value.keys() != {_REFERENCE}:
-        return False
-    name = value[_REFERENCE]
-    return isinstance(name, str) and 1 <= len(name) <= MAX_SECRET_NAME
 
 
 def _inline_secret(fields: dict[str, str]) -> Invalid:

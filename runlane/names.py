@@ -172,6 +172,11 @@ def config_profile_subject(profile_id: UUID) -> str:
     return f"config-profile/{profile_id}"
 
 
+def secret_subject(secret_id: UUID) -> str:
+    """CloudEvents subject of a secret."""
+    return f"secret/{secret_id}"
+
+
 def schedule_subject(schedule_id: UUID) -> str:
     """CloudEvents subject of a schedule."""
     return f"{SCHEDULE_PREFIX}{schedule_id}"

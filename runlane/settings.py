@@ -57,6 +57,11 @@ class Settings(BaseSettings):
     key_pepper: SecretStr = Field(
         SecretStr(""), description="pepper of API keys and worker tokens; at least 32 characters"
     )
+    secret_keys: SecretStr = Field(
+        SecretStr(""),
+        description="keys that secrets are encrypted with, the newest first; at least 32 characters each "
+        "(separated by commas or blanks)",
+    )
     worker_enrolment_key: SecretStr = Field(
         SecretStr(""), description="API key with the scope worker:join, for the first start of a scan worker"
     )
@@ -177,6 +182,11 @@ class Settings(BaseSettings):
             "region": self.s3_region,
             "public_url": self.s3_public_url,
         }
+
+    @property
+    def secret_key_texts(self) -> list[str]:
+        """The keys of `secret_keys`, the newest first."""
+        return self.secret_keys.get_secret_value().replace(",", " ").split()
 
     @property
     def worker_slots(self) -> dict[str, int]:

@@ -20,15 +20,25 @@ from pydantic import BaseModel, ValidationError
 
 from api.control import ControlHub, ControlStream
 from api.deps import resources_of
-from api.gate import caller_of, worker_of
+from api.gate import Caller, caller_of, worker_of
 from api.resources import Resources
-from api.worker_bodies import ClaimBody, HeartbeatBody, JoinBody, ResultsBody, TailBody, UploadBody
+from api.worker_bodies import (
+    ClaimBody,
+    HeartbeatBody,
+    JoinBody,
+    JoinHead,
+    ResultsBody,
+    TailBody,
+    UploadBody,
+)
 from runlane import names
 from runlane.db import claims, credentials, staging, tails, uploads, workers
+from runlane.db.claimed_secrets import with_secrets
 from runlane.db.keys import Principal, Scope
 from runlane.db.pool import Connection
 from runlane.db.workers import DispatchContext, Worker
 from runlane.errors import Conflict, Forbidden, Invalid, NotFound, TooLarge, Unavailable
+from runlane.protocol import Skew, skew_of
 from runlane.storage import UPLOAD_EXPIRY, is_object_key, object_key
 
 HEARTBEAT_S: Final = 5.0
@@ -45,19 +55,31 @@ async def join(request: Request) -> Response:
     resources, caller = resources_of(request), caller_of(request)
     if isinstance(caller, Principal):
         caller.require(Scope.WORKER_JOIN)
+    await _require_protocol(request, caller, await _read(request, JoinHead))
     body = await _read(request, JoinBody)
-    if body.protocol != names.WORKER_PROTOCOL:
-        detail = f"this API speaks worker protocol {names.WORKER_PROTOCOL}, the worker {body.protocol}"
-        if isinstance(caller, Worker):
-            async with resources.system_pool.acquire() as conn:
-                await _note(request, conn, _Refusal(caller, body.life.incarnation, detail))
-        raise Conflict(detail, code="worker.protocol")
     async with resources.system_pool.acquire() as conn:
         if isinstance(caller, Worker):
             return _joined(request, await _rejoin(request, conn, caller, body.life), None)
         async with conn.transaction():
             worker, token = await workers.enrol(conn, caller.workspace_id, body.life, resources.pepper)
     return _joined(request, worker, token)
+
+
+async def _require_protocol(request: Request, caller: Caller, head: JoinHead) -> None:
+    """Passes if the API and the worker understand each other; what else the worker says is read after that.
+
+    Raises:
+        Conflict: `worker.protocol`.
+    """
+    skew = skew_of(head.protocol, names.WORKER_PROTOCOL)
+    if skew in {Skew.NONE, Skew.BEHIND}:
+        return
+    advice = "upgrade the worker" if skew is Skew.TOO_OLD else "upgrade the API first"
+    detail = f"this API speaks worker protocol {names.WORKER_PROTOCOL}, the worker {head.protocol}: {advice}"
+    if isinstance(caller, Worker):
+        async with resources_of(request).system_pool.acquire() as conn:
+            await _note(request, conn, _Refusal(caller, head.incarnation, detail))
+    raise Conflict(detail, code="worker.protocol")
 
 
 async def _rejoin(request: Request, conn: Connection, known: Worker, life: workers.Life) -> Worker:
@@ -98,6 +120,7 @@ def _joined(request: Request, worker: Worker, token: str | None) -> Response:
             "queues": queues,
             "temporal": {"address": settings.gateway_address, "namespace": settings.temporal_namespace},
             "inline_bytes": settings.stage_inline_bytes,
+            "protocol": names.WORKER_PROTOCOL,
         }
     )
 
@@ -169,7 +192,9 @@ async def claim(request: Request) -> Response:
         if worker.status is workers.WorkerStatus.OFFLINE:
             raise Unavailable("open the control stream first", code="worker.offline")
         async with conn.transaction():
-            answer = await claims.claim(conn, _claim_request(worker, body))
+            asked = _claim_request(worker, body)
+            answer = await claims.claim(conn, asked)
+            answer = await with_secrets(conn, resources_of(request).keyring, asked, answer)
     return _json(
         {
             "tool_id": answer.tool_id,
@@ -178,6 +203,7 @@ async def claim(request: Request) -> Response:
             "options": answer.options,
             "connector": answer.connector,
             "jobs": [{"job_id": j.job_id, "attempt": j.attempt, "spec": j.spec} for j in answer.jobs],
+            "secrets": answer.secrets,
         }
     )
 
@@ -239,9 +265,6 @@ async def results(request: Request) -> Response:
     return _json({"accepted": staged.accepted, "stale": staged.stale})
 
 
-def _inline(body: ResultsBody, most_bytes: int) -> bytes | None:
-    if body.body is None:
-        return None
 async def _require_object(resources: Resources, ref: staging.ObjectRef) -> None:
     """Passes if the object is there and as large as was announced; a larger one is removed at once."""
     size_bytes = await resources.storage.size_of(ref.key)
@@ -257,6 +280,9 @@ async def _accept(conn: Connection, worker: Worker, ref: staging.ObjectRef) -> N
         raise Invalid("the object is not the one that was announced", code="result.object")
 
 
+def _inline(body: ResultsBody, most_bytes: int) -> bytes | None:
+    if body.body is None:
+        return None
     try:
         inline = b64decode(body.body, validate=True)
     except binascii.Error as error:

@@ -49,6 +49,9 @@ def upgrade() -> None:
         + ", ".join((*TENANT_TABLES, *SHARED_TABLES))
         + " TO runlane_api",
         "GRANT SELECT ON workspaces, bus_state TO runlane_api",
+        # whoever asks for secrets in the name of a person sees their names
+        "REVOKE SELECT ON secrets FROM runlane_api",
+        "GRANT SELECT (id, workspace_id, name, key_id, created_at, rotated_at) ON secrets TO runlane_api",
         "REVOKE UPDATE, DELETE ON audit_events FROM runlane_api, runlane_system",
         "REVOKE INSERT ON audit_events FROM runlane_api",
         "REVOKE INSERT, UPDATE, DELETE ON audit_archives FROM runlane_system",

@@ -17,17 +17,18 @@ from runlane.cli import (
     groups,
     inventory,
     jobs,
-    keys,
     key_rotation,
+    keys,
     limits,
     local,
     operations,
     pauses,
     processes,
     revoke,
-    runs,
     rotation,
+    runs,
     schedules,
+    secrets,
     steps,
     sweeps,
     targets,
@@ -49,6 +50,7 @@ processes.register(app)
 app.add_typer(runs.app, name="run")
 app.add_typer(definitions.app, name="definition")
 app.add_typer(config_profiles.app, name="config-profile")
+app.add_typer(secrets.app, name="secret")
 app.add_typer(connectors.app, name="connector")
 app.add_typer(schedules.app, name="schedule")
 app.add_typer(steps.app, name="step")
@@ -62,12 +64,12 @@ views.register(jobs.app, runs.app)
 app.add_typer(targets.app, name="target")
 app.add_typer(groups.app, name="group")
 revoke.register(processes.worker_app)
+rotation.register(processes.worker_app)
+key_rotation.register(keys.key_app)
 app.add_typer(processes.worker_app, name="worker")
 app.add_typer(sweeps.app, name="sweep")
 app.add_typer(keys.key_app, name="key")
 app.add_typer(keys.workspace_app, name="workspace")
-rotation.register(processes.worker_app)
-key_rotation.register(keys.key_app)
 inventory.register(app)
 
 

@@ -42,6 +42,7 @@ _NOT_FOR_SCAN_HOSTS: Final = (
     "RUNLANE_S3_ACCESS_KEY",
     "RUNLANE_S3_SECRET_KEY",
     "RUNLANE_KEY_PEPPER",
+    "RUNLANE_SECRET_KEYS",
 )
 """A scan worker gets none of these, here as little as on a host of its own."""
 

@@ -42,7 +42,10 @@ class Action(StrEnum):
     LIMIT_REMOVE = "limit.remove"
     PAUSE = "pause.set"
     PAUSE_LIFT = "pause.lift"
+    SECRET = "secret.set"
+    SECRET_REMOVE = "secret.remove"
     SCHEDULE_RUN = "schedule.run"
+    TARGETS_TAG = "targets.tag"
     WORKER_REVOKE = "worker.revoke"
     WORKER_ROTATE = "worker.rotate"
 

@@ -44,9 +44,13 @@ SET status = '{STEPS.target_of(StepVerb.OPEN)}', opened_at = clock_timestamp(),
 WHERE run_id = $1 AND step_id = $2 AND {step_may(StepVerb.OPEN)}
 """
 
+HAS_SECRETS: Final = "jsonb_path_exists(s.config, '$.**.secret_ref')"
+"""Whether options refer to secrets. Such jobs are for workers of the workspace itself: a host that several
+workspaces share is given none of their credentials."""
+
 _STEP = f"""
 SELECT s.workspace_id, s.run_id, s.step_id, s.tool_id, s.scope_as_of, s.admit_cursor, s.admitted_at, s.status,
-       t.fans_out, t.toolset, t.category, t.workspace_id IS NOT NULL AS is_own_tool,
+       t.fans_out, t.toolset, t.category, t.workspace_id IS NOT NULL OR {HAS_SECRETS} AS is_own_only,
        coalesce(s.priority, h.priority) AS priority, w.allowed_networks::text[] AS allowed_networks,
        {scope.any_in("s.workspace_id")} AS has_exclusions,
        {preparing.is_unprepared("s.run_id")} AS is_unprepared
@@ -177,7 +181,7 @@ async def _insert(conn: Connection, step: Record, subjects: list[Record]) -> lis
         step["category"],
         step["priority"],
         *([subject[column] for subject in subjects] for column in columns),
-        [step["is_own_tool"] or _is_own_only(subject["spec"], allowed) for subject in subjects],
+        [step["is_own_only"] or _is_own_only(subject["spec"], allowed) for subject in subjects],
     )
 
 

@@ -55,6 +55,8 @@ class ClaimAnswer:
     connector: Mapping[str, object] | None = None
     """Manifest of a tool that is one; the host reads it again."""
     jobs: Sequence[ClaimedJob] = ()
+    secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """Values of the secrets that the options refer to, for the worker alone."""
 
 
 _TOOL_SET = "t.enabled AND t.toolset = ANY(w.toolsets)"

@@ -8,6 +8,7 @@ from runlane.db import admit, preparing
 from runlane.db.commands import write_start
 from runlane.db.config_profiles import with_profiles
 from runlane.db.pool import Connection
+from runlane.db.secrets import require_secrets
 from runlane.db.selections import Selection, Source, missing_targets, selected
 from runlane.definitions import Definition
 from runlane.errors import Conflict, Invalid, NotFound
@@ -134,6 +135,7 @@ async def write_run(conn: Connection, request: StartRun) -> UUID:
     """
     await _require_room(conn, request.workspace_id)
     definition = await with_profiles(conn, request.workspace_id, request.definition)
+    await require_secrets(conn, request.workspace_id, definition)
     request = replace(request, definition=definition)
     run_id: UUID = await conn.fetchval(
         _RUN,

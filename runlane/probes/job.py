@@ -8,6 +8,7 @@ from typing import Final, TypeAlias
 from runlane.tools.addresses import is_allowed, parse_address, parse_networks
 from runlane.tools.clean import JsonValue, is_unstorable
 from runlane.tools.exclusions import Denied, parse_denied, read_denied
+from runlane.tools.headers import MalformedHeaders, read_headers
 
 MAX_ERROR: Final = 2_000
 """Characters of an error text."""
@@ -108,6 +109,13 @@ class Options:
         if not isinstance(value, list):
             raise BadInput(f"option {name}: list of texts expected")
         return tuple(_expect_text(item, f"option {name}") for item in value)
+
+    def headers(self) -> dict[str, str]:
+        """Headers that the step adds to requests to its own service; malformed ones are BadInput."""
+        try:
+            return read_headers(self.values.get("headers"))
+        except MalformedHeaders as error:
+            raise BadInput(f"option headers: {error}") from error
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ import codecs
 import ssl
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import MappingProxyType, TracebackType
 from typing import Final, Self
 
@@ -83,11 +83,28 @@ class Answer:
         return self.body.decode(name if name in _CHARSETS else "utf-8", errors="replace")
 
 
+@dataclass(frozen=True, slots=True)
+class Home:
+    """The service that a job is about, and what is sent to it alone: headers may hold credentials."""
+
+    host: str = ""
+    port: int = 0
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+    def headers_for(self, url: Url) -> Mapping[str, str]:
+        """What is sent to a URL: nothing to another host or port, where a redirect or link may lead."""
+        return self.headers if (url.host, url.port) == (self.host, self.port) else _NO_HEADERS
+
+
+_NOWHERE: Final = Home()
+
+
 class WebClient:
     """HTTP connections of one job. `addresses` says where known hosts live, the others are resolved."""
 
-    def __init__(self, egress: Egress, addresses: Mapping[str, str]) -> None:
+    def __init__(self, egress: Egress, addresses: Mapping[str, str], home: Home = _NOWHERE) -> None:
         self._egress = egress
+        self._home = home
         self._addresses = dict(addresses)
         self._context = permissive_context()
         # by host, not by address: hosts that share an address must not share TLS connections
@@ -116,7 +133,8 @@ class WebClient:
         address = await self._address_of(url.host)
         try:
             async with asyncio.timeout(REQUEST_S):
-                return await self._ask(_request(url, address, headers), url, max_body)
+                request = _request(url, address, self._home.headers_for(url), headers)
+                return await self._ask(request, url, max_body)
         except (httpx2.TransportError, ssl.SSLError, OSError) as error:
             raise NoAnswer(f"{url}: {type(error).__name__}: {error}") from error
 
@@ -172,13 +190,16 @@ class WebClient:
         return self._transports[host]
 
 
-def _request(url: Url, address: str, headers: Mapping[str, str]) -> httpx2.Request:
+def _request(url: Url, address: str, *added: Mapping[str, str]) -> httpx2.Request:
     literal = f"[{address}]" if ":" in address else address
+    headers = httpx2.Headers(_HEADERS)
+    for more in added:
+        headers.update(more)  # in whatever case a name is written
     target = f"{url.path}?{url.query}" if url.query else url.path
     return httpx2.Request(
         "GET",
         f"{url.scheme}://{literal}:{url.port}/",
-        headers={"Host": url.authority, **_HEADERS, **headers},
+        headers=[("Host", url.authority), *headers.items()],
         extensions={"timeout": _TIMEOUTS, "sni_hostname": url.host, "target": target.encode()},
     )
 

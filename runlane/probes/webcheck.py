@@ -28,7 +28,7 @@ from runlane.probes.egress import Egress, target_host
 from runlane.probes.job import Done, Emit, ProbeJob
 from runlane.probes.stream import serve_stream
 from runlane.probes.tls import TlsSession, utc_now
-from runlane.probes.web import Answer, NoAnswer, WebClient
+from runlane.probes.web import Answer, Home, NoAnswer, WebClient
 from runlane.probes.webprobe import candidate_urls
 from runlane.tools import TOOLS
 from runlane.tools.urls import Url, parse_url
@@ -56,7 +56,9 @@ async def run_job(job: ProbeJob, emit: Emit) -> Done:
     address = await egress.address_of(job.target)
     if address is None:
         return Done(complete=False, coverage={"url": start.origin, "checks": []})
-    async with WebClient(egress, {target_host(job.target): address}) as client:
+    host = target_host(job.target)
+    home = Home(host, start.port, job.options.headers())
+    async with WebClient(egress, {host: address}, home) as client:
         may_log_in = job.options.values.get("default_logins") is True
         checkup = _Checkup(client, start, emit, may_log_in=may_log_in)
         await checkup.run()

@@ -17,7 +17,7 @@ from runlane.probes.html import Page, read_page
 from runlane.probes.job import Done, Emit, ProbeJob, Refused
 from runlane.probes.resolver import NoVerdict
 from runlane.probes.stream import serve_stream
-from runlane.probes.web import Answer, NoAnswer, WebClient
+from runlane.probes.web import Answer, Home, NoAnswer, WebClient
 from runlane.probes.webprobe import candidate_urls
 from runlane.tools import TOOLS
 from runlane.tools.urls import Url, parse_url
@@ -54,7 +54,9 @@ async def run_job(job: ProbeJob, emit: Emit) -> Done:
     coverage = {"scope": start.origin}
     if address is None:
         return Done(complete=False, coverage=coverage)
-    async with WebClient(egress, {target_host(job.target): address}) as client:
+    host = target_host(job.target)
+    home = Home(host, start.port, job.options.headers())
+    async with WebClient(egress, {host: address}, home) as client:
         pages = job.options.integer("max_pages", DEFAULT_PAGES, 1, MAX_PAGES)
         crawl = _Crawl(client, start, pages, emit)
         await crawl.run()

@@ -15,7 +15,7 @@ from runlane.probes.resolver import NoVerdict
 from runlane.probes.stream import serve_stream
 from runlane.probes.technologies import find_technologies
 from runlane.probes.tls import describe, utc_now
-from runlane.probes.web import Answer, NoAnswer, WebClient
+from runlane.probes.web import Answer, Home, NoAnswer, WebClient
 from runlane.tools import TOOLS
 from runlane.tools.urls import MalformedUrl, Url, parse_url
 
@@ -36,7 +36,7 @@ async def run_job(job: ProbeJob, emit: Emit) -> Done:
     coverage = {"host": host, "port": port}
     if address is None:
         return Done(coverage=coverage)
-    async with WebClient(egress, {host: address}) as client:
+    async with WebClient(egress, {host: address}, Home(host, port, job.options.headers())) as client:
         for url in candidates:
             try:
                 answer = await client.get(url)

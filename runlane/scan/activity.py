@@ -24,10 +24,12 @@ from runlane.scan.config import ScanLimits
 from runlane.scan.container_host import ContainerHost
 from runlane.scan.delivery import Deliverer
 from runlane.scan.lines import MAX_ERROR
+from runlane.scan.masks import Masks
 from runlane.scan.programs import ProgramHost
 from runlane.scan.spool import BatchIdentity, pack
 from runlane.scan.tails import Tails
 from runlane.scan.wire import Claimed, Member
+from runlane.secret_refs import resolved
 from runlane.tools import TOOLS, Tool
 
 log = structlog.get_logger(__name__)
@@ -52,9 +54,9 @@ class ScanHost:
     incarnation: str
     limits: ScanLimits = field(default_factory=ScanLimits)
     tails: Tails = field(default_factory=Tails)
-
     containers: ContainerHost | None = None
     """None: this host runs no connectors."""
+
 
 class ScanActivities:
     """Activities of a scan worker."""
@@ -102,6 +104,7 @@ class BatchWork:
         self._claim_key = claim_key
         self._claiming: asyncio.Task[Claimed] | None = None
         self._jobs: Batch | None = None
+        self._masks = Masks()
         self._identity = BatchIdentity(batch.dispatch_id, host.incarnation, "", "")
         self._run_id = ""
         self._is_stopped = False
@@ -176,6 +179,7 @@ class BatchWork:
 
     async def _work(self, claimed: Claimed) -> None:
         self._run_id = claimed.run_id
+        self._masks = Masks(claimed.secrets.values())
         self._identity = replace(self._identity, category=claimed.category)
         carried = carry(self._host.programs, self._host.containers, claimed)
         if isinstance(carried, NotCarried):
@@ -198,14 +202,16 @@ class BatchWork:
             await asyncio.wait(self._flushes)
 
     def _spec(self, tool: Tool, claimed: Claimed) -> BatchSpec:
-        tails, attempts = self._host.tails, {job.job_id: job.attempt for job in claimed.jobs}
+        tails, masks = self._host.tails, self._masks
+        attempts = {job.job_id: job.attempt for job in claimed.jobs}
         return BatchSpec(
             tool=tool,
             jobs=claimed.jobs,
-            options=claimed.options,
+            options={name: resolved(value, claimed.secrets) for name, value in claimed.options.items()},
+            told=claimed.options,
             mark=f"{self._host.worker_id}/{self._batch.dispatch_id}",
             limits=self._host.limits,
-            hear=lambda job_id, line: tails.hear((job_id, attempts.get(job_id, 0)), line),
+            hear=lambda job_id, line: tails.hear((job_id, attempts.get(job_id, 0)), masks.line(line)),
         )
 
     def _plan_flush(self) -> None:
@@ -225,7 +231,7 @@ class BatchWork:
         """Stages outcomes; those that cannot be are left to the spool, or gone if the API refuses them."""
         dispatch_id = self._batch.dispatch_id
         async with self._turn:
-            for package in pack(self._identity, members):
+            for package in pack(self._identity, [self._masks.member(member) for member in members]):
                 patience_s = _STOP_PATIENCE_S if self._is_stopped else self._host.limits.stage_patience_s
                 try:
                     answer = await self._host.deliverer.deliver(package, patience_s)

@@ -41,12 +41,14 @@ class BatchSpec:
 
     tool: Tool
     jobs: tuple[ClaimedJob, ...]
-    options: Mapping[str, object]
+    options: Mapping[str, object] = field(repr=False)
     mark: str
     """Text by which processes of this batch are known."""
     limits: ScanLimits = field(default_factory=ScanLimits)
     hear: Callable[[str, bytes], None] = lambda job_id, line: None
     """Told of each line that a job has written."""
+    told: Mapping[str, object] | None = None
+    """The options as they may be written down: secrets by their names. None: there are none."""
 
     @property
     def wall_s(self) -> float:
@@ -96,7 +98,7 @@ class StreamBatch:
         self._loop = asyncio.get_running_loop()
         limits = JobLimits(spec.wall_s, spec.limits.job_output_bytes, spec.tool.parallelism)
         self._ledger = Ledger(spec.jobs, limits)
-        self._argv = ProbeArgv(spec.tool.name, spec.options)
+        self._argv = ProbeArgv(spec.tool.name, spec.options if spec.told is None else spec.told)
         self._jobs = {job.job_id: job for job in spec.jobs}
         self._child: Child | None = None
         self._timer: asyncio.TimerHandle | None = None

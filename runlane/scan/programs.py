@@ -13,6 +13,7 @@ from typing import Final
 import structlog
 
 from runlane.errors import Unavailable
+from runlane.private_files import write_private
 from runlane.scan.children import Child, ChildSpec, ExitInfo, Launcher
 from runlane.scan.confine import Limits
 from runlane.scan.running import How, RunEnd
@@ -63,6 +64,11 @@ async def private_folder(root: Path) -> AsyncIterator[Path]:
         yield folder
     finally:
         await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
+
+
+def _write_files(folder: Path, files: Mapping[str, bytes]) -> None:
+    for name, content in files.items():
+        write_private(folder / name, content)
 
 
 def _make_folder(root: Path) -> Path:
@@ -122,6 +128,7 @@ class Run:
     async def follow(self, command: Command, folder: Path, on_line: Callable[[bytes], None]) -> RunEnd:
         """See `Running`."""
         spec = self._child_spec(command, folder)
+        await asyncio.to_thread(_write_files, folder, command.files)
         try:
             child = await self._start(spec)
         except Unavailable as error:

@@ -44,6 +44,8 @@ class Joined:
     temporal_namespace: str
     inline_bytes: int
     """Results up to this size travel in the call; larger ones through the bucket."""
+    api_protocol: int = 0
+    """Version of the protocol that the API speaks besides this worker's; 0 if it does not say so."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,6 +152,7 @@ def read_joined(raw: Mapping[str, object]) -> Joined:
         temporal_address=_text(temporal, "address"),
         temporal_namespace=_text(temporal, "namespace"),
         inline_bytes=_integer(raw, "inline_bytes"),
+        api_protocol=_integer({"protocol": 0, **raw}, "protocol"),
     )
 
 

@@ -43,6 +43,7 @@ SECRET_NAMES: Final = (
     "s3_access_key",
     "s3_secret_key",
     "key_pepper",
+    "secret_key",
 )
 
 

@@ -108,6 +108,7 @@ class Stack:
         own = {
             "RUNLANE_STATE_DIR": str(self.folder),
             "RUNLANE_KEY_PEPPER": self._state.secret("key_pepper"),
+            "RUNLANE_SECRET_KEYS": self._state.secret("secret_key"),
             "RUNLANE_GATEWAY_PORT": str(self._state.port("gateway")),
         }
         values = own | {name: value for name, value in self._env.items() if name.startswith("RUNLANE_")}

@@ -54,6 +54,37 @@ async def probe(server: WebServer, *, tls: bool | None = False, **options: Any) 
     return record
 
 
+async def test_headers_of_a_step_are_sent_to_its_own_service_only() -> None:
+    def respond(request: Request) -> Reply:
+        if request.headers["host"].startswith("app.test"):
+            return Reply(status=302, headers={"Location": f"http://127.0.0.1:{other.port}/"})
+        return page("x")
+
+    async with serve_http(lambda _: page("x")) as other, serve_http(respond) as server:
+        await probe(server, headers={"Authorization": "Bearer x", "user-agent": "Scan"})
+
+    assert server.requests[0].headers["authorization"] == "bearer x"
+    assert server.requests[0].headers["user-agent"] == "scan"
+    assert [request.headers.get("authorization") for request in other.requests] == [None]
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Host": "other.test"},
+        {"X": "a\r\nY: b"},
+        {"X Y": "a"},
+        {"X": {"secret_ref": "gone"}},
+        {str(number): "x" for number in range(30)},
+        ["X: y"],
+    ],
+)
+async def test_headers_that_would_change_the_request_itself_are_refused(headers: object) -> None:
+    target = {"host": "app.test", "address": "127.0.0.1", "port": 1}
+    with pytest.raises(BadInput, match="option headers"):
+        await run_job(webprobe.run_job, target, headers=headers)
+
+
 class TestClient:
     async def test_the_connection_is_pinned_and_host_is_kept(self) -> None:
         async with serve_http(lambda _: page("x")) as server, client(app_test="127.0.0.1") as http:

@@ -44,6 +44,8 @@ class Command:
     """Written whole, then closed."""
     output: str | None = None
     """File in the private folder that holds the result after a clean end; None: all is on standard output."""
+    files: Mapping[str, bytes] = field(default_factory=dict, repr=False)
+    """Files in the private folder by name, written before the start: what must not be among arguments."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,8 +10,14 @@ from typing import Final
 from runlane.tools.adapters.adapter import Adapter, Command, Conclusion, Found, Many, Raw, ToolJob, Workplace
 from runlane.tools.adapters.jobs import web_port
 from runlane.tools.adapters.jsonl import read_object, text_or_none, texts_of, whole_or_none
-from runlane.tools.adapters.options import Options, Whole
-from runlane.tools.adapters.projectdiscovery import FORBIDDEN, GO_ADDRESS_SPACE, program, resolver_arguments
+from runlane.tools.adapters.options import Headers, Options, Whole
+from runlane.tools.adapters.projectdiscovery import (
+    FORBIDDEN,
+    GO_ADDRESS_SPACE,
+    header_files,
+    program,
+    resolver_arguments,
+)
 from runlane.tools.records import Fields
 
 _DURATION: Final = re.compile(r"(?:(\d+)m)?(?:([\d.]+)(s|ms|µs|us|ns))?")
@@ -26,8 +32,9 @@ def _line_of(job: ToolJob) -> str:
     return f"{'https' if job.tls else 'http'}://{place}"
 
 
-def command(jobs: Sequence[ToolJob], options: Options, _place: Workplace) -> Command:
+def command(jobs: Sequence[ToolJob], options: Options, place: Workplace) -> Command:
     """One service a line on standard input."""
+    configured, files = header_files(options, "header", place)
     argv = (
         *("httpx", "-json", "-silent", "-no-color", "-disable-update-check"),
         *("-status-code", "-title", "-web-server", "-content-type", "-content-length", "-tech-detect"),
@@ -35,11 +42,12 @@ def command(jobs: Sequence[ToolJob], options: Options, _place: Workplace) -> Com
         *("-threads", str(options.whole("threads", 25))),
         *("-rate-limit", str(options.whole("rate", 150))),
         *("-timeout", str(options.whole("request_s", 10))),
+        *configured,
         *("-retries", "1", "-deny", FORBIDDEN),
         *resolver_arguments(options),
         *("-stats", "-stats-interval", "5"),
     )
-    return Command(argv, "".join(f"{_line_of(job)}\n" for job in jobs).encode())
+    return Command(argv, "".join(f"{_line_of(job)}\n" for job in jobs).encode(), files=files)
 
 
 def read(line: bytes) -> Found | None:
@@ -136,7 +144,12 @@ def _milliseconds(text: str) -> int | None:
 
 ADAPTER: Final = Adapter(
     programs=(program("httpx"),),
-    schema={"threads": Whole(1, 500), "rate": Whole(1, 10_000), "request_s": Whole(1, 60)},
+    schema={
+        "headers": Headers(),
+        "threads": Whole(1, 500),
+        "rate": Whole(1, 10_000),
+        "request_s": Whole(1, 60),
+    },
     way=Many(command, _line_of, read, conclude),
     silence_s=120,
     needs_home=True,

@@ -9,9 +9,15 @@ from typing import Final
 from runlane.tools.adapters.adapter import Adapter, Command, Conclusion, Found, Many, Raw, ToolJob, Workplace
 from runlane.tools.adapters.jobs import web_url
 from runlane.tools.adapters.jsonl import read_object, text_or_none, whole_or_none
-from runlane.tools.adapters.options import Options, Whole
+from runlane.tools.adapters.options import Headers, Options, Whole
 from runlane.tools.adapters.origins import origin_of, origin_of_job
-from runlane.tools.adapters.projectdiscovery import FORBIDDEN, GO_ADDRESS_SPACE, program, resolver_arguments
+from runlane.tools.adapters.projectdiscovery import (
+    FORBIDDEN,
+    GO_ADDRESS_SPACE,
+    header_files,
+    program,
+    resolver_arguments,
+)
 from runlane.tools.records import Fields, MalformedRecord
 
 _SOURCES: Final[Mapping[str, str]] = {
@@ -24,8 +30,9 @@ _SOURCES: Final[Mapping[str, str]] = {
 """What it calls the place where it saw a URL; everything else is a link."""
 
 
-def command(jobs: Sequence[ToolJob], options: Options, _place: Workplace) -> Command:
+def command(jobs: Sequence[ToolJob], options: Options, place: Workplace) -> Command:
     """One URL a line on standard input. It leaves no host that it was given."""
+    configured, files = header_files(options, "headers", place)
     argv = (
         *("katana", "-jsonl", "-silent", "-no-color", "-disable-update-check", "-omit-raw", "-omit-body"),
         *("-field-scope", "fqdn", "-disable-redirects", "-known-files", "all"),
@@ -34,10 +41,11 @@ def command(jobs: Sequence[ToolJob], options: Options, _place: Workplace) -> Com
         *("-concurrency", "5", "-parallelism", "5"),
         *("-rate-limit", str(options.whole("rate", 50))),
         *("-timeout", str(options.whole("request_s", 10))),
+        *configured,
         *("-exclude", FORBIDDEN),
         *resolver_arguments(options),
     )
-    return Command(argv, "".join(f"{web_url(job)}\n" for job in jobs).encode())
+    return Command(argv, "".join(f"{web_url(job)}\n" for job in jobs).encode(), files=files)
 
 
 def read(line: bytes) -> Found:
@@ -93,6 +101,7 @@ def _source(request: Fields) -> str:
 ADAPTER: Final = Adapter(
     programs=(program("katana"),),
     schema={
+        "headers": Headers(),
         "depth": Whole(1, 10),
         "crawl_s": Whole(1, 600),
         "rate": Whole(1, 1_000),

@@ -11,9 +11,9 @@ from typing import Final
 from runlane.tools.adapters.adapter import Adapter, Command, Conclusion, Found, Many, Raw, ToolJob, Workplace
 from runlane.tools.adapters.jobs import web_url
 from runlane.tools.adapters.jsonl import read_object, text_or_none, texts_of
-from runlane.tools.adapters.options import Options, Whole, Words
+from runlane.tools.adapters.options import Headers, Options, Whole, Words
 from runlane.tools.adapters.origins import origin_of, origin_of_job
-from runlane.tools.adapters.projectdiscovery import GO_ADDRESS_SPACE, program
+from runlane.tools.adapters.projectdiscovery import GO_ADDRESS_SPACE, header_files, program
 from runlane.tools.records import Fields, MalformedRecord
 
 _SEVERITIES: Final = frozenset({"info", "low", "medium", "high", "critical"})
@@ -23,9 +23,10 @@ _EXCLUDED_TAGS: Final = ("dos", "fuzz", "intrusive", "brute-force")
 """Templates that may harm what they look at. A step can only exclude more."""
 
 
-def command(jobs: Sequence[ToolJob], options: Options, _place: Workplace) -> Command:
+def command(jobs: Sequence[ToolJob], options: Options, place: Workplace) -> Command:
     """One URL a line on standard input. Templates that run code, files or a browser on this host stay out."""
     tags = options.words("tags")
+    configured, files = header_files(options, "header", place)
     excluded = (*_EXCLUDED_TAGS, *options.words("exclude_tags"))
     argv = (
         *("nuclei", "-jsonl", "-silent", "-no-color", "-disable-update-check", "-omit-raw", "-omit-template"),
@@ -36,11 +37,12 @@ def command(jobs: Sequence[ToolJob], options: Options, _place: Workplace) -> Com
         *("-rate-limit", str(options.whole("rate", 50))),
         *("-concurrency", str(options.whole("concurrency", 15))),
         *("-timeout", str(options.whole("request_s", 10))),
+        *configured,
         *("-disable-redirects",),
         *(() if options.allow else ("-restrict-local-network-access",)),
         *("-stats", "-stats-json", "-stats-interval", "5"),
     )
-    return Command(argv, "".join(f"{web_url(job)}\n" for job in jobs).encode())
+    return Command(argv, "".join(f"{web_url(job)}\n" for job in jobs).encode(), files=files)
 
 
 def read(line: bytes) -> Found | None:
@@ -94,6 +96,7 @@ def _weaknesses(info: Fields) -> list[str]:
 ADAPTER: Final = Adapter(
     programs=(program("nuclei"),),
     schema={
+        "headers": Headers(),
         "tags": Words(),
         "exclude_tags": Words(),
         "severity": Words(_SEVERITIES),

@@ -11,6 +11,7 @@ from typing import Final, Protocol, TypeAlias
 
 from runlane.tools.addresses import is_allowed, parse_address, parse_networks
 from runlane.tools.exclusions import parse_denied, read_denied
+from runlane.tools.headers import headers_fault, read_headers
 from runlane.tools.portlists import MalformedPorts, parse_ports
 
 _WORD: Final = re.compile(r"[a-z0-9][a-z0-9_.-]{0,63}")
@@ -109,6 +110,15 @@ class Seconds:
 
 
 @dataclass(frozen=True, slots=True)
+class Headers:
+    """Headers of requests, by name; a value may be a reference to a secret."""
+
+    def fault(self, value: object) -> str | None:
+        """See `Kind`."""
+        return headers_fault(value)
+
+
+@dataclass(frozen=True, slots=True)
 class Networks:
     """List of CIDRs."""
 
@@ -195,6 +205,10 @@ class Options:
         """A list of words."""
         value = self.values.get(name)
         return tuple(str(word) for word in value) if isinstance(value, list) else default
+
+    def headers(self, name: str) -> dict[str, str]:
+        """Headers by name; none if absent."""
+        return read_headers(self.values.get(name))
 
     def ports(self, name: str) -> list[int]:
         """A list of ports, sorted, without those that are excluded; the usual ones if absent."""

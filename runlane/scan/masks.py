@@ -1,0 +1,83 @@
+"""What a tool says, without the secrets that it was given. Pure.
+
+A tool may repeat what it was given in a line, an error, a record; everything that leaves a batch passes here.
+Masked is each value as it is, as JSON and URLs spell it and in base64; in short texts, which may have been
+cut in the middle of one, any piece of it as well.
+"""
+
+import json
+from base64 import b64encode
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from typing import Final
+from urllib.parse import quote
+
+from runlane.scan.wire import Member
+
+MASK: Final = "***"
+PIECE: Final = 8
+"""Characters in a row that a short text may not share with a secret."""
+
+
+class Masks:
+    """The secrets of one batch; without any, everything passes as it is."""
+
+    def __init__(self, secrets: Iterable[str] = ()) -> None:
+        values = {each for secret in secrets for each in (secret, *secret.split()) if len(each) >= PIECE}
+        spelt = {spelling for value in values for spelling in _spellings(value)}
+        # longest first: a value that holds another one is masked as a whole
+        self._texts = sorted(spelt, key=len, reverse=True)
+        self._bytes = [text.encode() for text in self._texts]
+        self._pieces = frozenset(
+            value[start : start + PIECE] for value in values for start in range(len(value) - PIECE + 1)
+        )
+
+    def line(self, line: bytes) -> bytes:
+        """A line of output."""
+        for secret in self._bytes:
+            line = line.replace(secret, MASK.encode())
+        return line
+
+    def text(self, text: str) -> str:
+        """An error or an argument, also where it holds a part of a secret."""
+        for secret in self._texts:
+            text = text.replace(secret, MASK)
+        return self._without_pieces(text) if self._pieces else text
+
+    def member(self, member: Member) -> Member:
+        """What is said of a job: its error, its arguments, its records and what was looked at."""
+        if not self._texts:
+            return member
+        coverage = json.loads(self.line(json.dumps(dict(member.coverage)).encode()))
+        return replace(
+            member,
+            error=None if member.error is None else self.text(member.error),
+            argv=tuple(self.text(argument) for argument in member.argv),
+            records=tuple(self.line(record) for record in member.records),
+            coverage=coverage,
+        )
+
+    def _without_pieces(self, text: str) -> str:
+        hidden = bytearray(len(text))
+        for start in range(len(text) - PIECE + 1):
+            if text[start : start + PIECE] in self._pieces:
+                hidden[start : start + PIECE] = b"\1" * PIECE
+        return "".join(_shown(text, hidden)) if any(hidden) else text
+
+
+def _shown(text: str, hidden: bytearray) -> Iterator[str]:
+    is_masked = False
+    for character, is_hidden in zip(text, hidden, strict=True):
+        if not is_hidden:
+            yield character
+        elif not is_masked:
+            yield MASK
+        is_masked = bool(is_hidden)
+
+
+def _spellings(value: str) -> Iterator[str]:
+    yield value
+    yield json.dumps(value)[1:-1]
+    yield json.dumps(value, ensure_ascii=False)[1:-1]
+    yield quote(value, safe="")
+    yield b64encode(value.encode()).decode()
