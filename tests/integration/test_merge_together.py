@@ -11,7 +11,7 @@ import pytest_asyncio
 from runlane.db.inventory import MergeJob, lock_subjects, merge
 from runlane.db.pool import Connection, Pool
 from runlane.tools import Category
-from tests.integration.merge_world import TOOL_OF, World, picture
+from tests.integration.merge_world import TOOL_OF, World, at, picture
 
 pytestmark = pytest.mark.integration
 
@@ -41,6 +41,29 @@ STATE = (
     "SELECT run_id, job_id, url, size_bytes, observed_at FROM screenshots WHERE workspace_id = $1"
     " ORDER BY 1, 2, 3",
 )
+
+
+SEEN: Mapping[Category, dict[str, object]] = {
+    Category.SUBDOMAINS: {"name": "new.lab.test", "records": {}},
+    Category.PORTS_SCANNER: {
+        "port": 443, "protocol": "tcp", "address": ADDRESS, "banner": None, "tls": None,
+    },
+    Category.URL_DISCOVERY: {
+        "url": "http://app.lab.test:8080/a", "status": 200, "depth": 0, "source": "link",
+    },
+    Category.VULNERABILITIES: {
+        "check": "exposed-git", "name": "n", "severity": "low", "url": "http://app.lab.test:8080/a",
+    },
+}  # fmt: skip
+MISSES = """
+SELECT coalesce(sum(missed), 0) FROM (
+  SELECT workspace_id, last_seen, missed FROM assets
+  UNION ALL SELECT workspace_id, last_seen, missed FROM ports
+  UNION ALL SELECT workspace_id, last_seen, missed FROM asset_services
+  UNION ALL SELECT workspace_id, last_seen, missed FROM urls
+  UNION ALL SELECT workspace_id, last_seen, missed FROM vulnerabilities
+) AS seen WHERE workspace_id = $1 AND last_seen = $2
+"""
 
 
 @pytest_asyncio.fixture
@@ -179,6 +202,24 @@ async def _state_after(world: World, category: Category, groups: Sequence[Sequen
         state = [[tuple(row.values()) for row in await conn.fetch(sql, world.workspace_id)] for sql in STATE]
         await transaction.rollback()
     return repr(state)
+
+
+@pytest.mark.parametrize("category", list(SEEN))
+async def test_slow_look_that_is_merged_after_a_newer_one_misses_nothing(
+    world: World, category: Category
+) -> None:
+    looked = coverage_of(category, "app.lab.test")
+
+    async def merge_look(minute: int, *raws: Mapping[str, object]) -> int:
+        await world.merge(category, world.job(category, *raws, minute=minute, coverage=looked))
+        return int(await world.pool.fetchval(MISSES, world.workspace_id, at(9)))
+
+    await merge_look(9, SEEN[category])
+    slow = [await merge_look(minute) for minute in (1, 2, 3)]
+    newer = await merge_look(10)
+
+    assert slow == [0, 0, 0]
+    assert newer > 0
 
 
 async def test_repeated_merge_of_the_same_results_changes_nothing_more(world: World) -> None:
