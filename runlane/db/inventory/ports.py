@@ -70,53 +70,42 @@ ON CONFLICT (run_id, asset_id, job_id) DO UPDATE SET
 WHERE excluded.observed_at >= o.observed_at
 """
 
-# An address that the asset no longer has is not scanned again, so a scan of one that it has speaks for it.
-_CLOSE_PORTS: Final = """
+
+def _closing(table: str, place: str) -> str:
+    """Counts a miss of each open row of a table that scans looked for and did not see; `$7` misses close it.
+
+    `place` says of the row `o` that the address that was looked at speaks for it.
+    """
+    return f"""
 WITH looked AS MATERIALIZED (
   SELECT workspace_id, asset_id, address::inet AS address, protocol, ports::int4multirange AS ports,
          observed_at
   FROM unnest($1::uuid[], $2::uuid[], $3::text[], $4::text[], $5::text[], $6::timestamptz[])
     AS job (workspace_id, asset_id, address, protocol, ports, observed_at)
 ), missing AS (
-  SELECT p.id, count(*)::int AS misses, max(looked.observed_at) AS observed_at
+  SELECT o.id, count(*)::int AS misses, max(looked.observed_at) AS observed_at
   FROM looked
   JOIN assets a ON a.workspace_id = looked.workspace_id AND a.id = looked.asset_id
-  JOIN ports p ON p.workspace_id = a.workspace_id AND p.asset_id = a.id
-  WHERE p.closed_at IS NULL AND p.protocol = looked.protocol AND looked.ports @> p.port
-    AND p.last_seen < looked.observed_at
-    AND (p.address = looked.address OR a.addresses <> '{}' AND p.address <> ALL (a.addresses))
-  GROUP BY p.id
+  JOIN {table} o ON o.workspace_id = a.workspace_id AND o.asset_id = a.id
+  WHERE o.closed_at IS NULL AND o.protocol = looked.protocol AND looked.ports @> o.port
+    AND o.last_seen < looked.observed_at
+    AND ({place})
+  GROUP BY o.id
 )
-UPDATE ports p
-SET missed = p.missed + m.misses,
-    closed_at = CASE WHEN p.missed + m.misses >= $7 THEN m.observed_at END
+UPDATE {table} o
+SET missed = o.missed + m.misses,
+    closed_at = CASE WHEN o.missed + m.misses >= $7 THEN m.observed_at END
 FROM missing m
-WHERE p.id = m.id
+WHERE o.id = m.id
 """
 
-_CLOSE_SERVICES: Final = """
-WITH looked AS MATERIALIZED (
-  SELECT workspace_id, asset_id, address::inet AS address, protocol, ports::int4multirange AS ports,
-         observed_at
-  FROM unnest($1::uuid[], $2::uuid[], $3::text[], $4::text[], $5::text[], $6::timestamptz[])
-    AS job (workspace_id, asset_id, address, protocol, ports, observed_at)
-), missing AS (
-  SELECT s.id, count(*)::int AS misses, max(looked.observed_at) AS observed_at
-  FROM looked
-  JOIN assets a ON a.workspace_id = looked.workspace_id AND a.id = looked.asset_id
-  JOIN asset_services s ON s.workspace_id = a.workspace_id AND s.asset_id = a.id
-  WHERE s.closed_at IS NULL AND s.protocol = looked.protocol AND looked.ports @> s.port
-    AND s.last_seen < looked.observed_at
-    AND (s.address IS NULL OR s.address = looked.address
-         OR a.addresses <> '{}' AND s.address <> ALL (a.addresses))
-  GROUP BY s.id
-)
-UPDATE asset_services s
-SET missed = s.missed + m.misses,
-    closed_at = CASE WHEN s.missed + m.misses >= $7 THEN m.observed_at END
-FROM missing m
-WHERE s.id = m.id
-"""
+
+# An address that the asset no longer has is not scanned again, so a scan of one that it has speaks for it.
+_AT_ADDRESS: Final = "o.address = looked.address OR a.addresses <> '{}' AND o.address <> ALL (a.addresses)"
+
+_CLOSE_PORTS: Final = _closing("ports", _AT_ADDRESS)
+
+_CLOSE_SERVICES: Final = _closing("asset_services", f"o.address IS NULL OR {_AT_ADDRESS}")
 
 _Port: TypeAlias = tuple[UUID, str, int, str]
 _Service: TypeAlias = tuple[UUID, int, str]
