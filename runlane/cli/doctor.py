@@ -12,6 +12,7 @@ from runlane.db.invariants import INVARIANTS, check
 from runlane.db.pool import open_pool
 from runlane.settings import Settings
 from runlane.stack.doctor import Examine, run_checks
+from runlane.stack.doctor_containers import check_containers
 from runlane.stack.doctor_gateway import check_gateway
 from runlane.stack.findings import Check, Level
 from runlane.stack.urls import adopt_running_stack
@@ -22,7 +23,7 @@ SIGNS: Final = {Level.OK: "✓", Level.WARN: "!", Level.FAIL: "✗"}
 async def run_doctor(state_dir: Path, *, invariants: bool, at_rest: bool) -> list[Check]:
     """Runs the checks against the stack of the folder, or the servers that the environment names."""
     adopt_running_stack(state_dir)
-    more: list[Examine] = [check_gateway]
+    more: list[Examine] = [check_gateway, check_containers]
     if invariants:
         more.append(partial(_check_invariants, at_rest=at_rest))
     return await run_checks(Settings.load(), more)

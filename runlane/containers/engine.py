@@ -6,6 +6,7 @@ pulled unless it was asked for.
 
 import asyncio
 import contextlib
+import socket
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -84,7 +85,8 @@ def _tmpfs(size_bytes: int) -> dict[str, str]:
 class Engine:
     """One engine. Every call raises `Unavailable` if the engine does not answer or has trouble of its own."""
 
-    def __init__(self, client: docker.APIClient, pool: ThreadPoolExecutor) -> None:
+    def __init__(self, url: str, client: docker.APIClient, pool: ThreadPoolExecutor) -> None:
+        self.url = url
         self._client = client
         self._pool = pool
 
@@ -99,7 +101,7 @@ class Engine:
         except Unavailable:
             pool.shutdown(wait=False)
             raise
-        return cls(client, pool)
+        return cls(url, client, pool)
 
     def close(self) -> None:
         """Frees the connections; calls in progress end by themselves."""
@@ -172,8 +174,8 @@ class Engine:
     async def attach(self, container_id: str, *, has_stdin: bool) -> Attachment:
         """Takes hold of its streams. To be called before its start: what it wrote earlier is not seen."""
         ways = {"stdin": int(has_stdin), "stdout": 1, "stderr": 1, "stream": 1}
-        socket = await self._call(self._client.attach_socket, container_id, ways)
-        return Attachment(socket, self._pool)
+        given = await self._call(self._client.attach_socket, container_id, ways)
+        return Attachment(given, self._pool)
 
     async def start(self, container_id: str) -> None:
         """Starts it.
@@ -233,7 +235,16 @@ def _translated() -> Iterator[None]:
 
 def _connect(url: str, connections: int) -> docker.APIClient:
     with _translated():
+        _knock(url)
         return docker.APIClient(base_url=url, timeout=_CALL_S, max_pool_size=connections)
+
+
+def _knock(url: str) -> None:
+    """Looks whether anybody listens: the SDK leaves a socket open where nobody does."""
+    path = url.removeprefix("unix://")
+    if path != url:
+        with socket.socket(socket.AF_UNIX) as knocking:
+            knocking.connect(path)
 
 
 def _or_none(call: Callable[[str], _T], name: str) -> _T | None:

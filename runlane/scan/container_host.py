@@ -140,14 +140,16 @@ class ContainerHost:
             else:
                 return
 
-    async def close(self) -> None:
-        """Waits a while for containers that are on their way out."""
+    async def close(self) -> bool:
+        """Waits a while for containers that are on their way out; whether all are gone."""
         for pull in self._pulls.values():
             pull.cancel()
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=_CLOSE_PATIENCE_S)
+        is_clear = not self._tasks
         for task in self._tasks:
             task.cancel()
+        return is_clear
 
     def _absence(self, manifest: Manifest) -> str:
         absence = f"the image {manifest.digest} is not on this host"

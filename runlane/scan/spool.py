@@ -91,7 +91,7 @@ def _header_of(member: Member, tool_version: str) -> dict[str, object]:
         "reachable": member.reachable,
         "coverage": member.coverage,
         "argv": member.argv or None,
-        "tool_version": tool_version,
+        "tool_version": tool_version or None,  # nothing was run
     }
 
 

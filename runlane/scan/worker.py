@@ -8,7 +8,7 @@ worker.
 import asyncio
 import contextlib
 import shutil
-from collections.abc import Coroutine
+from collections.abc import AsyncIterator, Coroutine
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 from uuid import uuid4
@@ -25,6 +25,7 @@ from runlane.scan.config import ContainerSettings, ScanSettings
 from runlane.scan.container_host import ContainerHost, Places, clear, home_of
 from runlane.scan.control import Control
 from runlane.scan.delivery import Deliverer
+from runlane.scan.guard import guarded
 from runlane.scan.join import JoinFailed, join
 from runlane.scan.lock import folder_lock
 from runlane.scan.polling import Poller, Temporal
@@ -78,7 +79,8 @@ async def run_scan_worker(
             life = _Life(settings, api, programs, containers, joined, token, incarnation, stop)
             refused: ExceptionGroup[Refused] | None = None
             try:
-                await life.run()
+                async with _cleared(containers, incarnation):
+                    await life.run()
             except* Refused as refusals:
                 refused = refusals  # raised below: Python before 3.11.4 wraps what is raised here in a group
             if refused is not None:
@@ -112,6 +114,19 @@ async def _container_mode(settings: ScanSettings, engine: "Engine | None") -> _C
         log.warning("container_engine_away", detail=error.detail)
         return None
     return _ContainerMode(engine, settings.containers, home)
+
+
+@contextlib.asynccontextmanager
+async def _cleared(containers: ContainerHost | None, incarnation: str) -> AsyncIterator[None]:
+    """No container outlives the block, however it ends, nor this process if it is killed in it."""
+    if containers is None:
+        yield
+        return
+    async with guarded(containers.engine.url, incarnation) as guard:
+        try:
+            yield
+        finally:
+            guard.is_all_clear = await containers.close()
 
 
 def _offered(settings: ScanSettings, mode: _ContainerMode | None) -> dict[str, int]:
@@ -167,8 +182,6 @@ class _Life:
             await self._poller(host).serve(self.stop)
             for task in background:
                 task.cancel()
-        if self.containers is not None:
-            await self.containers.close()
         await self._leave()
 
     def _host(self) -> ScanHost:

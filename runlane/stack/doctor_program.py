@@ -18,7 +18,6 @@ from runlane.tools.adapters import programs_of
 PACKAGES: Final = ("runlane", "workflows", "activities", "api", "lanes")
 OPTIONAL_TOOLS: Final = {
     **{program.name: f"the tool set {each}" for each in Toolset for program in programs_of(each)},
-    "docker": "connector containers",
     "dockerd": "a private container engine for tests",
 }
 OTHER_NAMES: Final = {program.name: program.others for each in Toolset for program in programs_of(each)}

@@ -5,6 +5,7 @@ import secrets
 import shutil
 import socket
 import subprocess
+import tempfile
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
@@ -17,15 +18,13 @@ import pytest_asyncio
 
 from connectors.build import build
 from runlane.containers.engine import Engine
-from tests.containers.container_jobs import CONNECTORS, LabHost
+from tests.containers.container_jobs import BUSYBOX, CONNECTORS, LabHost
 
-BUSYBOX: Final = Path("/usr/bin/busybox")
 DEFAULT_SOCKET: Final = Path("/var/run/docker.sock")
 START_S: Final = 20.0
 
-SERVE: Final = (
-    "nc -lk -p 2222 -e echo SSH-2.0-lab & nc -lk -p 8080 -e echo hello & wait"  # two services of a lab host
-)
+SERVE: Final = "nc -ll -p 2222 -e /bin/busybox echo SSH-2.0-lab & nc -ll -p 8080 -e /bin/busybox id & wait"
+"""Two services of a lab host."""
 
 
 @pytest.fixture(scope="session")
@@ -45,20 +44,21 @@ def engine_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 def _answers(url: str) -> bool:
+    path = url.removeprefix("unix://")
     try:
-        client = docker.APIClient(base_url=url, timeout=5)
-    except docker.errors.DockerException:
+        if path != url:  # the client leaves a socket open where nobody listens
+            with socket.socket(socket.AF_UNIX) as knocking:
+                knocking.connect(path)
+        docker.APIClient(base_url=url, timeout=5).close()
+    except (OSError, docker.errors.DockerException):
         return False
-    client.close()
     return True
 
 
 @contextmanager
 def _own_engine(folder: Path) -> Iterator[str]:
     """`dockerd` with a data folder of its own, stopped by its process id."""
-    # a socket's path is bounded to about a hundred characters, which pytest's folders come close to
-    run = Path("/tmp") / f"runlane-engine-{secrets.token_hex(4)}"
-    run.mkdir(mode=0o700)
+    run = Path(tempfile.mkdtemp(prefix="runlane-engine-"))  # short: so are the paths of sockets
     url = f"unix://{run}/engine.sock"
     places = ("--data-root", folder / "data", "--exec-root", run / "exec", "-p", run / "engine.pid")
     with (folder / "log").open("wb") as log:
@@ -92,6 +92,13 @@ async def engine(engine_url: str) -> AsyncIterator[Engine]:
     opened = await Engine.open(engine_url, 8)
     yield opened
     opened.close()
+
+
+@pytest.fixture
+def short_folder() -> Iterator[Path]:
+    """A folder for sockets, whose paths are bounded to about a hundred characters."""
+    with tempfile.TemporaryDirectory(prefix="runlane-") as folder:
+        yield Path(folder)
 
 
 @pytest.fixture(scope="session")

@@ -22,6 +22,7 @@ from runlane.tools.adapters.adapter import Each
 from tests.waiting import WAIT_S
 
 CONNECTORS: Final = Path(__file__).parents[2] / "connectors"
+BUSYBOX: Final = Path("/usr/bin/busybox")
 
 RECORD = '{"record":{"name":"a.lab.test"}}'
 DONE = '{"done":{"outcome":"completed","complete":true,"reachable":true}}'

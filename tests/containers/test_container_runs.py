@@ -104,7 +104,7 @@ async def test_container_out_of_memory_is_reported_as_such(host: Host, busybox: 
 
 
 async def test_timeout_keeps_what_was_found_before_it(host: Host, busybox: str) -> None:
-    """F48: the end of a scan by its limit threw away what it had streamed."""
+    """The end of a scan by its limit threw away what it had streamed."""
     slow = f"echo '{RECORD}'; echo '{RECORD}'; while sleep 0.2; do echo '{{\"tick\":1}}'; done"
     members = await run(host.batch(script(busybox, slow, wall_s=2)))
 
@@ -121,7 +121,7 @@ async def test_container_that_says_nothing_is_ended(host: Host, busybox: str) ->
 
 
 async def test_long_job_is_ended_by_no_other_limit_than_its_own(host: Host, busybox: str) -> None:
-    """F49: a timer of the connection ended scans that ran longer than it."""
+    """A timer of the connection ended scans that ran longer than it."""
     closes_early = f"echo '{RECORD}'; echo '{DONE}'; exec >&- 2>&-; sleep 3"
     members = await run(host.batch(script(busybox, closes_early)))
 
@@ -157,7 +157,7 @@ async def test_container_that_does_not_read_its_job_does_not_hang(host: Host, bu
 
 
 async def test_cancelled_job_is_dropped_and_its_container_gone(host: Host, busybox: str) -> None:
-    """F47: a cancel aborted the clean-up as well, and the container stayed."""
+    """A cancel aborted the clean-up as well, and the container stayed."""
     batch = host.batch(script(busybox, f"echo '{RECORD}'; sleep 600"), "j0", "j1")
     running = asyncio.create_task(batch.run())
     await until(lambda: len(host.running_now()) == 2)
@@ -172,7 +172,7 @@ async def test_cancelled_job_is_dropped_and_its_container_gone(host: Host, busyb
 
 
 async def test_batch_that_is_abandoned_leaves_no_container(host: Host, busybox: str) -> None:
-    """F47: whoever waited was cancelled while the container was being made."""
+    """Whoever waited was cancelled while the container was being made."""
     running = asyncio.create_task(host.batch(script(busybox, "sleep 600")).run())
     await until(host.containers_now)
 
@@ -184,7 +184,7 @@ async def test_batch_that_is_abandoned_leaves_no_container(host: Host, busybox: 
 async def test_containers_never_exceed_the_cap(
     engine: Engine, client: docker.APIClient, busybox: str
 ) -> None:
-    """F42: twelve containers for a cap of one, because they were counted before they were there."""
+    """Twelve containers for a cap of one, because they were counted before they were there."""
     host = host_on(engine, client, busybox, most=1)
     most = 0
 
@@ -208,7 +208,7 @@ async def test_containers_never_exceed_the_cap(
 async def test_job_that_waits_for_a_place_is_cancelled_at_once(
     engine: Engine, client: docker.APIClient, busybox: str
 ) -> None:
-    """F45: a job waited for a container that nobody gave back."""
+    """A job waited for a container that nobody gave back."""
     host = host_on(engine, client, busybox, most=1)
     holder, waiter = (host.batch(script(busybox, "sleep 600")) for _ in range(2))
     holding, waiting = asyncio.create_task(holder.run()), asyncio.create_task(waiter.run())
@@ -224,7 +224,7 @@ async def test_job_that_waits_for_a_place_is_cancelled_at_once(
 
 
 async def test_each_attempt_has_a_container_of_its_own(host: Host, busybox: str) -> None:
-    """F44, F46: a container that was used again was taken for another one's, and removed."""
+    """A container that was used again was taken for another one's, and removed."""
     leaves = f"test -e /tmp/mark && exit 9; echo x > /tmp/mark; hostname >&2; echo '{DONE}'"
     jobs = [f"j{number}" for number in range(6)]
     members = await run(host.batch(script(busybox, leaves), *jobs))

@@ -88,6 +88,12 @@ class TestPack:
         assert package.body is None
         assert [job["job_id"] for job in package.fields["members"]] == ["a", "b"]  # type: ignore[attr-defined]
 
+    def test_batch_that_was_not_begun_has_no_version(self) -> None:
+        """The API refused it: a batch that a host did not carry was not even told to be rejected."""
+        (package,) = pack(BatchIdentity("d", "i", "bench", ""), [member("a")])
+
+        assert orjson.loads(package.header)["members"][0]["tool_version"] is None
+
     def test_nothing_makes_no_package(self) -> None:
         assert pack(IDENTITY, []) == []
 
