@@ -13,6 +13,7 @@ from uuid import UUID
 from runlane import names
 from runlane.db import job_events, nudges, outbox
 from runlane.db.commands import write_start
+from runlane.db.copies import Copying, copy_jobs
 from runlane.db.pool import Connection, Record
 from runlane.events import EVENT_CATALOG, Envelope, envelope
 from runlane.events.payloads import JobResetStuck
@@ -44,19 +45,6 @@ FOR UPDATE OF j FOR NO KEY UPDATE OF s, h
 """
 
 _CLEAR: Final = "UPDATE jobs SET retryable = false WHERE id = ANY($1::uuid[])"
-
-# A generation that is there already is a re-run that somebody else has asked for: one is enough.
-_COPY: Final = f"""
-INSERT INTO jobs (workspace_id, run_id, step_id, tool_id, toolset, category, target_id, asset_id, service_id,
-                  network_id, own_only, subject_id, ordinal, spec, priority, generation, failures_before,
-                  retry_of, cause)
-SELECT workspace_id, $2, step_id, tool_id, toolset, category, target_id, asset_id, service_id, network_id,
-       own_only, subject_id, ordinal, spec, priority, CASE WHEN run_id = $2 THEN generation + 1 ELSE 0 END,
-       failures_before + failures, id, '{CAUSE}'
-FROM jobs WHERE id = ANY($1::uuid[])
-ON CONFLICT (run_id, step_id, subject_id, ordinal, generation) DO NOTHING
-RETURNING id, retry_of
-"""
 
 _NEW_RUN: Final = f"""
 INSERT INTO job_histories (workspace_id, name, kind, definition, priority, trigger, rerun_of)
@@ -100,7 +88,7 @@ async def rerun(conn: Connection, job_ids: Sequence[UUID]) -> list[UUID]:
     for (run_id, step_id), jobs in steps.items():
         ids = [job["id"] for job in jobs]
         into = run_id if jobs[0]["is_open"] else await _new_run(conn, run_id, step_id, ids)
-        copies = {row["retry_of"]: row["id"] for row in await conn.fetch(_COPY, ids, into)}
+        copies = await copy_jobs(conn, ids, Copying(into, CAUSE, is_budget_kept=True))
         events += [
             job_events.created(copies[job["id"]], into, job, CAUSE) for job in jobs if job["id"] in copies
         ]
