@@ -11,11 +11,11 @@ from typing import Final
 
 from runlane.jobs import Outcome
 from runlane.scan.batch import BatchSpec
-from runlane.scan.book import Book
+from runlane.scan.booked import BookedBatch
 from runlane.scan.endings import refuse, settle, with_diagnostics
 from runlane.scan.pins import Refusal, pin, with_exclusions
 from runlane.scan.running import How, RunEnd, Runner, Running
-from runlane.scan.wire import ClaimedJob, Member
+from runlane.scan.wire import ClaimedJob
 from runlane.tools.adapters.adapter import (
     Adapter,
     Conclusion,
@@ -28,7 +28,7 @@ from runlane.tools.adapters.adapter import (
     Workplace,
 )
 from runlane.tools.adapters.jobs import BadTarget
-from runlane.tools.adapters.options import BadOption, Options, read_options
+from runlane.tools.adapters.options import Options
 from runlane.tools.records import MalformedRecord
 
 _MOST_LOSSES: Final = 2
@@ -45,47 +45,22 @@ class _Turn:
     deadline: float
 
 
-class EachBatch:
-    """Runs once. `run` ends when every job has an outcome, was cancelled, or the batch was stopped."""
+class EachBatch(BookedBatch):
+    """One child for each job."""
 
     def __init__(
         self, runner: Runner, spec: BatchSpec, adapter: Adapter, way: Each, on_finished: Callable[[], None]
     ) -> None:
+        super().__init__(spec, adapter, on_finished)
         self._runner = runner
-        self._spec = spec
-        self._adapter = adapter
         self._way = way
-        self._on_finished = on_finished
-        self._loop = asyncio.get_running_loop()
-        self._book = Book(spec.jobs, spec.limits.job_output_bytes)
         self._waiting = deque(spec.jobs)
         self._runs: dict[str, Running] = {}
-        self._is_stopped = False
 
     @property
     def is_alive(self) -> bool:
         """Whether every child shows life."""
         return all(run.is_alive for run in self._runs.values())
-
-    def open_jobs(self) -> list[ClaimedJob]:
-        """Jobs that have no outcome yet; after `run`, those that were given up."""
-        return self._book.open_jobs()
-
-    def take_finished(self) -> list[Member]:
-        """Jobs that have ended since the last call."""
-        return self._book.take_finished()
-
-    async def run(self) -> None:
-        """Works the batch off."""
-        try:
-            options = read_options(self._adapter.schema, self._spec.options)
-        except BadOption as error:
-            self._book.end_all(Outcome.FATAL, str(error))
-            self._on_finished()
-            return
-        async with asyncio.TaskGroup() as group:
-            for _ in range(min(self._spec.tool.parallelism, len(self._spec.jobs))):
-                group.create_task(self._work(options))
 
     def cancel(self, job_id: str, attempt: int) -> bool:
         """Drops a job and all that it found or will find. False if it is not open at this attempt."""
@@ -101,6 +76,11 @@ class EachBatch:
         self._is_stopped = True
         for run in self._runs.values():
             run.kill()
+
+    async def _work_off(self, options: Options) -> None:
+        async with asyncio.TaskGroup() as group:
+            for _ in range(min(self._spec.tool.parallelism, len(self._spec.jobs))):
+                group.create_task(self._work(options))
 
     async def _work(self, options: Options) -> None:
         while self._waiting and not self._is_stopped:

@@ -11,15 +11,15 @@ from typing import Final
 
 from runlane.jobs import Outcome
 from runlane.scan.batch import BatchSpec
-from runlane.scan.book import Book
+from runlane.scan.booked import BookedBatch
 from runlane.scan.endings import refuse, settle, with_diagnostics, with_tail
-from runlane.scan.pins import Refusal, pin, with_exclusions
+from runlane.scan.pins import Refusal, pin, share_of, with_exclusions
 from runlane.scan.programs import Bounds, ProgramHost, Run, private_folder
 from runlane.scan.running import How, RunEnd
-from runlane.scan.wire import ClaimedJob, Member
+from runlane.scan.wire import ClaimedJob
 from runlane.tools.adapters.adapter import Adapter, Many, ToolJob, Workplace
 from runlane.tools.adapters.jobs import BadTarget
-from runlane.tools.adapters.options import BadOption, Options, read_options
+from runlane.tools.adapters.options import Options
 from runlane.tools.exclusions import read_denied
 from runlane.tools.records import MalformedRecord
 
@@ -29,56 +29,24 @@ _MOST_LOSSES: Final = 2
 _PINS_AT_ONCE: Final = 20
 
 
-class ManyBatch:
-    """Runs once. `run` ends when every job has an outcome, was cancelled, or the batch was stopped."""
+class ManyBatch(BookedBatch):
+    """One child for all jobs."""
 
     def __init__(
         self, host: ProgramHost, spec: BatchSpec, adapter: Adapter, way: Many, on_finished: Callable[[], None]
     ) -> None:
+        super().__init__(spec, adapter, on_finished)
         self._host = host
-        self._spec = spec
-        self._adapter = adapter
         self._way = way
-        self._on_finished = on_finished
-        self._loop = asyncio.get_running_loop()
-        self._book = Book(spec.jobs, spec.limits.job_output_bytes)
         self._claimed = {job.job_id: job for job in spec.jobs}
         self._members: Mapping[str, ToolJob] = {}
         self._run: Run | None = None
-        self._is_stopped = False
         self._losses = 0
 
     @property
     def is_alive(self) -> bool:
         """Whether the child shows life."""
         return self._run is None or self._run.is_alive
-
-    def open_jobs(self) -> list[ClaimedJob]:
-        """Jobs that have no outcome yet; after `run`, those that were given up."""
-        return self._book.open_jobs()
-
-    def take_finished(self) -> list[Member]:
-        """Jobs that have ended since the last call."""
-        return self._book.take_finished()
-
-    async def run(self) -> None:
-        """Works the batch off."""
-        try:
-            options = read_options(self._adapter.schema, self._spec.options)
-        except BadOption as error:
-            self._book.end_all(Outcome.FATAL, str(error))
-            self._on_finished()
-            return
-        self._members = await self._pin_all(options)
-        rounds = -(-len(self._spec.jobs) // self._spec.tool.parallelism)
-        deadline = self._loop.time() + rounds * self._spec.wall_s
-        groups = deque(self._of_one_scope())
-        while groups and not self._is_stopped and self._losses < _MOST_LOSSES:
-            members = [job for job in groups.popleft() if self._book.is_open(job.job_id)]
-            if members:
-                own = with_exclusions(options, self._claimed[members[0].job_id])
-                groups.extend(await self._do(members, own, deadline))
-                self._on_finished()
 
     def cancel(self, job_id: str, attempt: int) -> bool:
         """Drops a job and all that it found or will find; the child dies with its last one.
@@ -98,11 +66,28 @@ class ManyBatch:
         if self._run is not None:
             self._run.kill()
 
+    async def _work_off(self, options: Options) -> None:
+        self._members = await self._pin_all(options)
+        rounds = -(-len(self._spec.jobs) // self._spec.tool.parallelism)
+        deadline = self._loop.time() + rounds * self._spec.wall_s
+        groups = deque(self._of_one_scope())
+        while groups and not self._is_stopped and self._losses < _MOST_LOSSES:
+            members = [job for job in groups.popleft() if self._book.is_open(job.job_id)]
+            if members:
+                own = with_exclusions(options, self._claimed[members[0].job_id])
+                groups.extend(await self._do(members, own, deadline))
+                self._on_finished()
+
     def _of_one_scope(self) -> list[list[ToolJob]]:
-        """The members, apart where their targets have exclusions of their own: a command has one list."""
+        """The members, apart where their targets have exclusions of their own, or have a share of a rate.
+
+        A command has one list, and one rate: members that shared it could send all of it to one target.
+        """
         groups: dict[tuple[str, ...], list[ToolJob]] = {}
         for job_id, job in self._members.items():
-            groups.setdefault(tuple(read_denied(self._claimed[job_id].target.get("deny"))), []).append(job)
+            claimed = self._claimed[job_id]
+            alone = () if share_of(claimed) is None else (job_id,)
+            groups.setdefault((*read_denied(claimed.target.get("deny")), *alone), []).append(job)
         return list(groups.values())
 
     async def _pin_all(self, options: Options) -> dict[str, ToolJob]:
