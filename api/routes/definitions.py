@@ -24,7 +24,7 @@ class NewDefinition(Request):
     """A definition to be saved."""
 
     definition: Annotated[str, StringConstraints(max_length=65_536)] | JsonObject = Field(
-        description="`{name, on?, jobs: {…}}`, or the same as YAML; `on: target.created` starts a run of it",
+        description="`{name, on?, jobs: {…}}`, or the same as YAML; `on` says which events start a run of it",
     )
 
 

@@ -47,19 +47,21 @@ _OF_GROUPS: Final = """
 SELECT t.id AS target_id FROM target_groups g
 JOIN target_group_members m ON m.group_id = g.id
 JOIN targets t ON t.id = m.target_id AND t.deleted_at IS NULL
-WHERE g.workspace_id = $1 AND g.id = ANY({groups})
+WHERE g.workspace_id = $1 AND g.id = ANY({value}::uuid[])
 UNION
 SELECT t.id FROM target_groups g
 JOIN targets t ON t.workspace_id = g.workspace_id AND t.tags @> g.tags AND t.deleted_at IS NULL
-WHERE g.workspace_id = $1 AND g.id = ANY({groups}) AND g.tags <> '{{}}'
+WHERE g.workspace_id = $1 AND g.id = ANY({value}::uuid[]) AND g.tags <> '{{}}'
 """
 
-_SELECTED: Final = f"""
-SELECT id AS target_id FROM targets WHERE workspace_id = $1 AND id = ANY($3::uuid[]) AND deleted_at IS NULL
-UNION
-SELECT id FROM targets WHERE workspace_id = $1 AND tags && $4::text[] AND deleted_at IS NULL
-UNION
-{_OF_GROUPS.format(groups="$5::uuid[]")}
+_BY_ID: Final = """
+SELECT id AS target_id FROM targets
+WHERE workspace_id = $1 AND id = ANY({value}::uuid[]) AND deleted_at IS NULL
+"""
+
+_BY_TAG: Final = """
+SELECT id AS target_id FROM targets
+WHERE workspace_id = $1 AND tags && {value}::text[] AND deleted_at IS NULL
 """
 
 _OF_RUN: Final = """
@@ -68,7 +70,7 @@ JOIN targets t ON t.id = r.target_id AND t.deleted_at IS NULL
 WHERE r.workspace_id = $1 AND r.run_id = $3
 """
 
-OF_GROUP: Final = _OF_GROUPS.format(groups="ARRAY[$2::uuid]")
+OF_GROUP: Final = _OF_GROUPS.format(value="ARRAY[$2::uuid]")
 """Targets of one group: `$1` the workspace, `$2` the group."""
 
 _MISSING: Final = """
@@ -83,9 +85,14 @@ LEFT JOIN target_groups g ON g.workspace_id = $1 AND (g.name = u.name OR g.id::t
 
 
 def selected(selection: Selection) -> Source:
-    """The targets of a selection."""
-    values = (list(selection.targets), list(selection.tags), list(selection.groups))
-    return Source(_SELECTED, values)
+    """The targets of a selection; what it does not say costs nothing."""
+    said: list[tuple[str, list[UUID] | list[str]]] = [(_BY_ID, list(selection.targets))]
+    if selection.tags:
+        said.append((_BY_TAG, list(selection.tags)))
+    if selection.groups:
+        said.append((_OF_GROUPS, list(selection.groups)))
+    query = "UNION".join(part.format(value=f"${number}") for number, (part, _) in enumerate(said, 3))
+    return Source(query, tuple(values for _, values in said))
 
 
 def of_run(run_id: UUID) -> Source:

@@ -106,7 +106,7 @@ class ScheduleCreated(SchedulePayload):
 
 
 class ScheduleUpdated(SchedulePayload):
-    """A person changed a schedule. `change`: paused, resumed."""
+    """A person changed a schedule. `change`: edited, paused, resumed."""
 
     change: Text
     reason: Text | None

@@ -1,11 +1,26 @@
 """The hot statements use the indexes that they name, whatever the tables hold."""
 
 import re
+from datetime import UTC, datetime
 from uuid import UUID, uuid4
 
 import pytest
 
-from runlane.db import claims, fires, limits, nudges, settle, sharing, staging, taking, waiting_fires
+from runlane.db import (
+    blackouts,
+    claims,
+    fires,
+    interruptions,
+    limits,
+    nudges,
+    preparing,
+    settle,
+    sharing,
+    staging,
+    taking,
+    triggers,
+    waiting_fires,
+)
 from runlane.db.pool import Pool
 from runlane.definitions import parse_definition
 
@@ -138,3 +153,49 @@ async def test_close_of_a_run_and_the_sweep_of_fires_read_what_waits_and_is_over
     assert "Seq Scan on schedule" not in closing
     assert "schedules_expected" in overdue
     assert "Seq Scan" not in overdue
+
+
+async def test_blackout_windows_look_at_what_waits_in_a_step_and_at_what_is_in_flight(
+    pool: Pool, many_finished: UUID
+) -> None:
+    about = (None, uuid4(), None)
+    held = await plan(pool, blackouts._HOLD_STEP, datetime.now(UTC), *about, many_finished, "a")
+    batch = await plan(pool, blackouts._HOLD_DISPATCHED, datetime.now(UTC), *about, uuid4())
+    running = await plan(pool, interruptions._RUNNING, uuid4(), *about, 1_000)
+
+    assert "jobs_dispatched" in batch
+    assert "jobs_dispatched" in running
+    assert "Seq Scan on jobs" not in held + batch + running
+
+
+async def test_relay_finds_gathered_targets_and_admit_unprepared_ones_without_reading_them_all(
+    pool: Pool, many_finished: UUID
+) -> None:
+    await pool.execute(
+        """INSERT INTO targets (workspace_id, kind, value)
+           SELECT workspace_id, 'domain', 'h' || n FROM job_histories, generate_series(1, 20000) n"""
+    )
+    await pool.execute(
+        "INSERT INTO run_targets (workspace_id, run_id, target_id) SELECT workspace_id, $1, id FROM targets",
+        many_finished,
+    )
+    await pool.execute(
+        """INSERT INTO workflow_definitions (workspace_id, name, body)
+           SELECT workspace_id, 'd' || n, '{"on": ["target.created"]}'
+           FROM job_histories, generate_series(1, 9) n"""
+    )
+    await pool.execute(
+        """INSERT INTO gathered_targets (workspace_id, definition_id, hops, event, rule, target_id)
+           SELECT t.workspace_id, (SELECT min(id::text)::uuid FROM workflow_definitions), 1, 'x', 1, t.id
+           FROM targets t"""
+    )
+    await pool.execute("VACUUM ANALYZE gathered_targets, workflow_definitions, run_targets, targets")
+
+    called = await plan(pool, triggers._CALL)
+    unprepared = await plan(pool, f"SELECT {preparing.is_unprepared('$1::uuid')}", many_finished)
+    taken = await plan(pool, preparing._TAKE_SOME, many_finished, 1_000)
+
+    assert "gathered_targets_of" in called
+    assert "Seq Scan on gathered_targets" not in called
+    assert "run_targets_new" in unprepared
+    assert "Seq Scan" not in unprepared + taken
