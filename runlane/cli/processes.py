@@ -145,6 +145,9 @@ async def _run_scan(settings: "Settings", stop: asyncio.Event) -> None:
         state_dir=settings.state_dir / "worker",
         name=settings.worker_name or socket.gethostname(),
         toolsets=settings.worker_slots,
+        enrolment_key=settings.worker_enrolment_key.get_secret_value(),
+        temporal_address=settings.scan_temporal_address,
+        limits=ScanLimits(drain_s=settings.worker_drain_s),
         containers=_container_settings(settings),
     )
     engine = await _open_engine(settings) if scan_settings.containers is not None else None
@@ -163,9 +166,6 @@ def _container_settings(settings: "Settings") -> "ContainerSettings | None":
         return None
     return ContainerSettings(
         allowed, settings.scan_containers, settings.scan_network, may_pull=settings.scan_pull
-        enrolment_key=settings.worker_enrolment_key.get_secret_value(),
-        temporal_address=settings.scan_temporal_address,
-        limits=ScanLimits(drain_s=settings.worker_drain_s),
     )
 
 
