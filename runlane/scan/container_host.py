@@ -57,6 +57,11 @@ async def clear(engine: "Engine", settings: ContainerSettings, home: str) -> Non
         log.warning("orphan_containers_removed", count=len(orphans))
 
 
+def short(digest: str) -> str:
+    """A digest as people tell images apart; the whole of it is masked in texts like any long secret."""
+    return digest[:19]
+
+
 class Places:
     """Bounds how many containers there are. A place is held from before one is made until it is gone."""
 
@@ -96,7 +101,7 @@ class ContainerHost:
     def refusal(self, manifest: Manifest) -> str | None:
         """Why this host does not run a connector; None if it does."""
         if manifest.digest not in self.settings.allowed:
-            return f"this host does not allow the image {manifest.digest} of {manifest.slug}"
+            return f"this host does not allow the image {short(manifest.digest)} of {manifest.slug}"
         return None
 
     def network_of(self, manifest: Manifest) -> str:
@@ -152,7 +157,7 @@ class ContainerHost:
         return is_clear
 
     def _absence(self, manifest: Manifest) -> str:
-        absence = f"the image {manifest.digest} is not on this host"
+        absence = f"the image {short(manifest.digest)} is not on this host"
         if not self.settings.may_pull:
             return absence
         pull = self._pulls.get(manifest.digest)

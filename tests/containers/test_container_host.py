@@ -12,7 +12,7 @@ from runlane.containers.engine import Engine
 from runlane.errors import Invalid, Unavailable
 from runlane.jobs import Outcome
 from runlane.scan.config import ContainerSettings
-from runlane.scan.container_host import clear
+from runlane.scan.container_host import clear, short
 from runlane.settings import Settings
 from runlane.stack.doctor_containers import check_containers
 from runlane.stack.findings import Level
@@ -30,7 +30,7 @@ async def test_absent_image_sends_the_job_back(engine: Engine, client: docker.AP
     members = await run(host_on(engine, client, ABSENT).batch(script(ABSENT, "exit 0")))
 
     assert members["j0"].outcome is Outcome.REJECTED
-    assert members["j0"].error == f"the image {ABSENT} is not on this host"
+    assert members["j0"].error == f"the image {short(ABSENT)} is not on this host"
 
 
 async def test_image_is_fetched_by_its_digest_in_the_background(
@@ -48,7 +48,7 @@ async def test_image_is_fetched_by_its_digest_in_the_background(
     await until(lambda: not host.containers_now())
     client.remove_image(reference)
     assert first["j0"].outcome is Outcome.REJECTED
-    assert first["j0"].error == f"the image {remote.digest} is not on this host: it is being fetched"
+    assert first["j0"].error == f"the image {short(remote.digest)} is not on this host: it is being fetched"
     assert second["j0"].outcome is Outcome.COMPLETED
 
 

@@ -1,5 +1,7 @@
 """Which claims a host carries: a manifest is read again, and the host's own list decides."""
 
+import subprocess
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from unittest.mock import sentinel
@@ -12,7 +14,7 @@ from runlane.containers.engine import configuration
 from runlane.errors import Invalid
 from runlane.scan.carrying import Carried, NotCarried, carry
 from runlane.scan.config import ContainerSettings, read_digests
-from runlane.scan.container_host import ContainerHost, Places
+from runlane.scan.container_host import ContainerHost, Places, short
 from runlane.scan.programs import ProgramHost
 from runlane.scan.wire import Claimed, ClaimedJob, read_claimed
 
@@ -56,7 +58,7 @@ async def test_allowed_connector_is_carried_in_its_version() -> None:
 
 
 async def test_connector_that_is_not_allowed_is_sent_back() -> None:
-    assert reason(host(), claim()) == f"this host does not allow the image {DIGEST} of echo"
+    assert reason(host(), claim()) == f"this host does not allow the image {short(DIGEST)} of echo"
     assert reason(None, claim()) == "this host runs no containers"
 
 
@@ -101,6 +103,14 @@ def test_images_are_allowed_by_digests_alone(tmp_path: Path) -> None:
     for bad in ("tools/echo:latest", DIGEST[:-1], f"@{tmp_path}/none"):
         with pytest.raises(Invalid):
             read_digests(bad)
+
+
+def test_worker_without_container_mode_loads_no_sdk() -> None:
+    program = "import sys, runlane.scan.worker; print('docker' in sys.modules)"
+
+    said = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
+
+    assert said.stdout.strip() == "False"
 
 
 def test_container_is_told_no_more_than_its_limits() -> None:
