@@ -54,7 +54,7 @@ PICTURES_BUCKET: Final = "screenshots"
 
 # Labels of containers
 CONTAINER_HOME: Final = "runlane.home"
-"""State folder of the worker. Whoever holds the folder knows that all that carry it are its own, or orphans."""
+"""State folder of the worker. Whoever holds the folder knows: all that carry it are its own, or orphans."""
 CONTAINER_INCARNATION: Final = "runlane.incarnation"
 CONTAINER_WORKER: Final = "runlane.worker"
 CONTAINER_RUN: Final = "runlane.run"
