@@ -96,11 +96,11 @@ async def test_silent_worker_is_taken_off_line_and_its_job_is_done_by_another(
     sweeps: SweepWorld, world: RunWorld
 ) -> None:
     gate = Gate()
-    await see_streams(world.pool)
     async with world.workers(), world.host(gate.tool, slots=1) as host:
         run_id = await world.start(graph(a=[]))
         await gate.entered()
         await silence(world.pool, host)
+        await see_streams(world.pool)
 
         report = await sweeps.sweep(Part.SILENT_WORKERS)
         again = await sweeps.sweep(Part.SILENT_WORKERS)
