@@ -1,4 +1,4 @@
-"""A blackout window that cancels, with a real scan worker: its process dies, its job runs again afterwards."""
+"""A blackout window that cancels, and a real scan worker: its process dies, its job runs again afterwards."""
 
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
