@@ -23,9 +23,10 @@ async def put_pictures(
     keys: dict[UUID, str] = {}
     for attempt in attempts:
         records = found[attempt.job_id].parsed.records if attempt.job_id in found else ()
-        if records and isinstance(records[0], ScreenshotRecord):
+        first = next(iter(records), None)
+        if isinstance(first, ScreenshotRecord):
             key = names.picture_key(attempt.workspace_id, attempt.run_id, attempt.job_id, attempt.attempt)
-            await storage.put(key, records[0].png)
+            await storage.put(key, first.png)
             keys[attempt.job_id] = key
     return keys
 

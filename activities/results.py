@@ -8,6 +8,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from functools import partial
 from typing import Final
 from uuid import UUID
 
@@ -22,7 +23,7 @@ from activities.pictures import put_pictures, unwanted
 from activities.verdicts import events_of
 from runlane.db import gathering, inventory, limits, losses, outbox, settle
 from runlane.db.gathering import Finder
-from runlane.db.inventory import Merged, MergeJob
+from runlane.db.inventory import MergeJob, MergeSummary
 from runlane.db.pool import Connection, Pool
 from runlane.db.settle import Attempt, Decision, Ending
 from runlane.errors import Unavailable
@@ -103,7 +104,7 @@ class ResultActivities:
             merge = _Merge(conn, found, corrupt)
             decisions = await merge.decide_all(locked, endings)
             await settle.write(conn, decisions)
-            await outbox.insert(conn, [*merge.envelopes, *events_of(decisions, datetime.now(UTC))])
+            await outbox.insert(conn, events_of(decisions, datetime.now(UTC)))
             again = {attempt.dispatch_id for attempt in merge.failed}
             late = waiting | _staged_late(attempts, locked) - again
             for is_lost in (False, True):
@@ -160,7 +161,6 @@ class _Merge:
         self._conn = conn
         self._found = found
         self._corrupt = corrupt
-        self.envelopes: list[Envelope] = []
         self.failed: list[Attempt] = []
 
     async def decide_all(self, attempts: Sequence[Attempt], endings: Mapping[UUID, Ending]) -> list[Decision]:
@@ -216,17 +216,18 @@ class _Merge:
         parsed = {attempt.job_id: self._of(attempt).parsed for attempt in attempts}
         if not attempts or category is Category.BENCH:
             return [_completed(a, parsed[a.job_id], None) for a in attempts]
-        envelopes: list[Envelope] = []
         decisions: list[Decision] = []
         async with self._conn.transaction():
             for finder, members in _by_finder(attempts).items():
                 jobs = [_merge_job(attempt, parsed[attempt.job_id]) for attempt in members]
-                merged = await inventory.merge(self._conn, category, jobs)
-                await gathering.gather_found(self._conn, finder, merged.envelopes)
-                envelopes += merged.envelopes
-                decisions += [_completed(a, parsed[a.job_id], merged) for a in members]
-        self.envelopes += envelopes
+                announce = partial(self._announce, finder)
+                summaries = await inventory.merge(self._conn, category, jobs, announce)
+                decisions += [_completed(a, parsed[a.job_id], summaries[a.job_id]) for a in members]
         return decisions
+
+    async def _announce(self, finder: Finder, envelopes: Sequence[Envelope]) -> None:
+        await gathering.gather_found(self._conn, finder, envelopes)
+        await outbox.insert(self._conn, envelopes)
 
     def _of(self, attempt: Attempt) -> Found:
         return self._found.get(attempt.job_id, NOTHING)
@@ -268,11 +269,11 @@ def _merge_job(attempt: Attempt, parsed: Parsed) -> MergeJob:
     )
 
 
-def _completed(attempt: Attempt, parsed: Parsed, merged: Merged | None) -> Decision:
+def _completed(attempt: Attempt, parsed: Parsed, counts: MergeSummary | None) -> Decision:
     decision = settle.decide(attempt, Outcome.COMPLETED)
     summary: dict[str, object] = {"records": len(parsed.records)}
     if parsed.quarantined:
         summary |= {"quarantined": parsed.quarantined, "sample": list(parsed.sample)}
-    if merged is not None and (counts := merged.summaries.get(attempt.job_id)):
+    if counts is not None:
         summary |= {"new": counts.new, "updated": counts.updated, "outside": counts.outside}
     return Decision(attempt, decision.outcome, decision.verdict, summary=summary)

@@ -66,8 +66,8 @@ _ALL: Final = (
             Part.SLOW_BATCHES,
             Part.FAILED_MERGES,
         ),
-        "starts lost workflows again, releases or merges jobs without owner, has what slow batches have staged "
-        "so far merged, re-runs failed merges",
+        "starts lost workflows again, releases or merges jobs without owner, has merged what slow batches "
+        "have staged, re-runs failed merges",
     ),
     Sweep(
         "stalled",

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import signal
 import sys
 import time
 
@@ -15,7 +16,8 @@ async def run_job(job: ProbeJob, emit: Emit) -> Done:
 
     `sleep_ms` waits first · `freeze_ms` blocks the whole process, ticks included · `stderr_bytes` writes that
     much diagnostics · `records` emits that many records ·
-    `linger_ms` waits after them · `exit` ends the process with this code ·
+    `linger_ms` waits after them · `hold` (a host) keeps the job about it until SIGUSR1 comes ·
+    `exit` ends the process with this code ·
     `fail_first` fails while the option `attempt` is not above it · `fatal` (text) ends fatally.
     """
     options = job.options
@@ -30,6 +32,8 @@ async def run_job(job: ProbeJob, emit: Emit) -> Done:
         await emit({"number": number})
     if linger_ms := options.integer("linger_ms", 0, 0, 86_400_000):
         await asyncio.sleep(linger_ms / 1_000)
+    if options.text("hold") == job.target.host:
+        await _let_go()
     if code := options.integer("exit", 0, 0, 255):
         os._exit(code)
     if fatal := options.text("fatal"):
@@ -37,6 +41,12 @@ async def run_job(job: ProbeJob, emit: Emit) -> Done:
     if options.integer("attempt", 1, 1, 2**31) <= options.integer("fail_first", 0, 0, 2**31):
         return Done(DoneOutcome.FAILED, "failed as asked", complete=False, reachable=True)
     return Done(reachable=True)
+
+
+async def _let_go() -> None:
+    told = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGUSR1, told.set)
+    await told.wait()
 
 
 def main() -> int:

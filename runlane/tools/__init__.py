@@ -3,7 +3,7 @@
 `TOOLS` is the only list of tools, `CATEGORIES` the only list of record formats.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from types import MappingProxyType
@@ -97,7 +97,7 @@ class Tool:
 class Parsed:
     """Records of one result: what could be read, and how much could not."""
 
-    records: tuple[Record, ...]
+    records: Collection[Record]
     quarantined: int
     sample: tuple[str, ...]
     """Up to five reasons, in order of appearance."""
@@ -138,7 +138,7 @@ _ALL: Final = (
     Tool("webprobe", Category.HTTP_PROBE, FansOut.SERVICES, wall_s=60, parallelism=10),
     Tool("webcrawl", Category.URL_DISCOVERY, FansOut.WEB_SERVICES, wall_s=300, parallelism=5),
     Tool("webcheck", Category.VULNERABILITIES, FansOut.WEB_SERVICES, wall_s=120, parallelism=5),
-    Tool("noop", Category.BENCH, FansOut.TARGETS, wall_s=600, parallelism=100),
+    Tool("noop", Category.BENCH, FansOut.TARGETS, wall_s=25_200, parallelism=100),
     _many("naabu", Category.PORTS_SCANNER, FansOut.ASSETS, wall_s=300),
     _many("httpx", Category.HTTP_PROBE, FansOut.SERVICES, wall_s=60),
     _many("nuclei", Category.VULNERABILITIES, FansOut.WEB_SERVICES, wall_s=900),

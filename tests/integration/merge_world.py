@@ -2,13 +2,14 @@
 
 import base64
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from uuid import UUID, uuid4
 
-from runlane.db.inventory import Merged, MergeJob, merge
+from runlane.db.inventory import MergeJob, MergeSummary, merge
 from runlane.db.pool import Pool, Record
+from runlane.events import Envelope
 from runlane.tools import Category, parse_records
 from runlane.tools import Record as ToolRecord
 
@@ -26,6 +27,18 @@ TOOL_OF = {
 def at(minute: float) -> datetime:
     """A moment, in minutes after the start of the scene."""
     return START + timedelta(minutes=minute)
+
+
+@dataclass(frozen=True, slots=True)
+class Merged:
+    """Outcome of a merge: a summary for each job, and the events of what is new."""
+
+    summaries: dict[UUID, MergeSummary]
+    envelopes: list[Envelope]
+
+
+async def untold(envelopes: Sequence[Envelope]) -> None:
+    """Announces nothing."""
 
 
 @dataclass(slots=True)
@@ -98,7 +111,7 @@ class World:
     def job_of(
         self,
         category: Category,
-        records: Sequence[ToolRecord],
+        records: Collection[ToolRecord],
         *,
         minute: float = 0,
         coverage: Mapping[str, object] | None = None,
@@ -125,8 +138,14 @@ class World:
 
     async def merge(self, category: Category, *jobs: MergeJob) -> Merged:
         """Merges in a transaction of its own."""
+        envelopes: list[Envelope] = []
+
+        async def announce(told: Sequence[Envelope]) -> None:
+            envelopes.extend(told)
+
         async with self.pool.acquire() as conn, conn.transaction():
-            return await merge(conn, category, jobs)
+            summaries = await merge(conn, category, jobs, announce)
+        return Merged(summaries, envelopes)
 
     async def row(self, sql: str, *arguments: object) -> Record:
         """The one row of a query; `$1` is the workspace."""

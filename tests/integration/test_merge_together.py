@@ -11,7 +11,7 @@ import pytest_asyncio
 from runlane.db.inventory import MergeJob, lock_subjects, merge
 from runlane.db.pool import Connection, Pool
 from runlane.tools import Category
-from tests.integration.merge_world import TOOL_OF, World, at, picture
+from tests.integration.merge_world import TOOL_OF, World, at, picture, untold
 
 pytestmark = pytest.mark.integration
 
@@ -115,7 +115,7 @@ async def merge_all(conn: Connection, groups: Groups) -> None:
     async with conn.transaction():
         await lock_subjects(conn, groups)
         for category, jobs in groups.items():
-            await merge(conn, category, jobs)
+            await merge(conn, category, jobs, untold)
 
 
 async def test_merges_of_the_same_assets_at_the_same_time_never_deadlock(world: World) -> None:
@@ -147,7 +147,8 @@ async def test_two_new_names_in_opposite_order_at_the_same_time_never_deadlock(w
         raws = [{"name": f"{name}{minute}.lab.test"} for name in names]
         async with conn.transaction():
             for raw in raws:
-                await merge(conn, Category.SUBDOMAINS, [world.job(Category.SUBDOMAINS, raw, minute=minute)])
+                job = world.job(Category.SUBDOMAINS, raw, minute=minute)
+                await merge(conn, Category.SUBDOMAINS, [job], untold)
 
     async with world.pool.acquire() as first, world.pool.acquire() as second:
         for minute in range(ROUNDS // 4):
@@ -198,7 +199,7 @@ async def _state_after(world: World, category: Category, groups: Sequence[Sequen
         transaction = conn.transaction()
         await transaction.start()
         for group in groups:
-            await merge(conn, category, group)
+            await merge(conn, category, group, untold)
         state = [[tuple(row.values()) for row in await conn.fetch(sql, world.workspace_id)] for sql in STATE]
         await transaction.rollback()
     return repr(state)

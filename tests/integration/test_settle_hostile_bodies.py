@@ -16,6 +16,7 @@ from runlane.db.staging import Delivery, StagedMember
 from runlane.jobs import Outcome
 from runlane.settings import Settings
 from runlane.storage import Storage, StorageConfig
+from runlane.tools import staged
 from tests.integration.dispatched_run import Shape, dispatched_run
 from tests.integration.scan_host import ScanHost, enrol
 
@@ -45,8 +46,7 @@ class Batch:
             self.job.job_id, self.job.attempt, outcome, None, complete=True, reachable=True, coverage={}
         )
         delivery = Delivery(self.host.worker_id, self.host.incarnation, self.dispatch_id, [member], body)
-        staged = await self.host.stage(delivery)
-        assert staged.accepted
+        assert (await self.host.stage(delivery)).accepted
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +114,45 @@ async def test_body_with_the_job_of_another_delivery_does_not_replace_what_that_
 async def test_body_that_is_none_fails_its_own_job_and_stops_nothing(settler: Settler, body: bytes) -> None:
     await settler.honest.stage(settler.honest.line("true"))
     await settler.hostile.stage(body)
+
+    await settler.settle_all()
+
+    statuses = {row["id"]: row["status"] for row in await settler.pool.fetch("SELECT id, status FROM jobs")}
+    assert statuses == {settler.honest.job.job_id: "completed", settler.hostile.job.job_id: "failed"}
+    assert await settler.pool.fetchval(NAMES) == ["true.a.test"]
+
+
+async def test_long_line_is_merged_portion_by_portion_like_a_short_one(
+    settler: Settler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bodies, "LARGE_LINE_BYTES", 200)
+    monkeypatch.setattr(staged, "PORTION", 2)
+    names = [b'{"name":"n%d.b.test","records":{"TXT":["\\"}],[{"]}}' % number for number in range(7)]
+    records = b",".join([*names, b"{}", names[0]])
+    await settler.hostile.stage(settler.hostile.line("own").replace(b"[", b"[" + records + b","))
+    await settler.honest.stage(settler.honest.line("true"))
+
+    await settler.settle_all()
+
+    found = [*(f"n{number}.b.test" for number in range(7)), "own.b.test"]
+    assert await settler.pool.fetchval(NAMES) == [*found, "true.a.test"]
+    assert sorted(row[0] or 0 for row in await settler.pool.fetch(QUARANTINED)) == [0, 1]
+    assert await settler.pool.fetchval("SELECT max((summary ->> 'records')::int) FROM job_attempts") == 9
+
+
+@pytest.mark.parametrize(
+    ("was", "becomes"),
+    [(b"},{", b"}{"), (b'"attempt"', b'"extra":1,"attempt"'), (b"]}\n", b"}\n"), (b"},{", b"},[{")],
+    ids=["no comma", "other order", "no end", "unbalanced"],
+)
+async def test_long_line_that_is_none_fails_its_own_job_and_stops_nothing(
+    settler: Settler, monkeypatch: pytest.MonkeyPatch, was: bytes, becomes: bytes
+) -> None:
+    monkeypatch.setattr(bodies, "LARGE_LINE_BYTES", 200)
+    monkeypatch.setattr(staged, "PORTION", 1)
+    await settler.honest.stage(settler.honest.line("true"))
+    body = settler.hostile.line("own").replace(b"[", b"[" + b'{"name":"own.b.test","records":{}},' * 9)
+    await settler.hostile.stage(body.replace(was, becomes))
 
     await settler.settle_all()
 

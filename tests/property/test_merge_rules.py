@@ -22,6 +22,7 @@ from runlane.tools import Category
 from runlane.tools.portlists import MalformedPorts, parse_ports
 from runlane.tools.ports_scanner import PortRecord
 from runlane.tools.url_discovery import UrlRecord
+from tests.integration.merge_world import untold
 
 NIL = UUID(int=0)
 BASE = MergeJob(
@@ -117,12 +118,12 @@ def test_columns_are_the_transposed_rows(rows: list[tuple[object, ...]]) -> None
 @given(st.integers(0, 9), st.integers(0, 9), st.integers(0, 9))
 def test_summary_adds_up(new: int, outside: int, rest: int) -> None:
     one = replace(BASE, records=[some_port(1)] * (new + outside + rest))
-    ledger = Ledger([one])
+    ledger = Ledger([one], untold)
     for _ in range(new):
         ledger.found(one)
     ledger.left_out(one, outside)
 
-    summary = ledger.merged().summaries[one.job_id]
+    summary = ledger.summaries()[one.job_id]
 
     assert (summary.new, summary.outside, summary.updated) == (new, outside, rest)
     assert summary.records == new + outside + rest

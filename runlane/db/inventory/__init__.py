@@ -2,14 +2,13 @@
 
 from runlane.db.inventory.merging import MERGES, merge
 from runlane.db.inventory.primary import ensure_primary_assets
-from runlane.db.inventory.sightings import Merged, MergeJob, MergeSummary
+from runlane.db.inventory.sightings import MergeJob, MergeSummary
 from runlane.db.inventory.subjects import lock_subjects
 
 __all__ = [
     "MERGES",
     "MergeJob",
     "MergeSummary",
-    "Merged",
     "ensure_primary_assets",
     "lock_subjects",
     "merge",

@@ -88,6 +88,7 @@ async def merge_findings(conn: Connection, jobs: Sequence[MergeJob], ledger: Led
         ]
         if seen:
             await _upsert(conn, fold(seen, _rank), services, ledger)
+            await ledger.tell()
     await _close(conn, jobs)
 
 

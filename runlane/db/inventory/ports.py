@@ -154,6 +154,7 @@ async def merge_ports(conn: Connection, jobs: Sequence[MergeJob], ledger: Ledger
         if seen:
             await _upsert_ports(conn, seen, ledger)
             await _upsert_services(conn, seen, places, ledger)
+            await ledger.tell()
     await _observe(conn, jobs, places)
     await _close(conn, jobs, places)
 

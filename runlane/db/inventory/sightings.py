@@ -1,10 +1,10 @@
 """What a merge is given and what it answers; many sightings of one thing folded into one. Pure."""
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Final, Generic, TypeVar
+from typing import Final, Generic, TypeAlias, TypeVar
 from uuid import UUID
 
 from runlane.errors import Defect
@@ -13,6 +13,9 @@ from runlane.tools import Record
 
 CHUNK: Final = 10_000
 """Records of one statement: memory follows the chunk, not the result."""
+
+Announce: TypeAlias = Callable[[Sequence[Envelope]], Awaitable[None]]
+"""Writes events in the transaction of their merge."""
 
 KeyT = TypeVar("KeyT", bound=Hashable)
 RecordT = TypeVar("RecordT")
@@ -39,7 +42,7 @@ class MergeJob:
     """Whether the tool saw the target answer at all; a host without network finds nothing anywhere."""
     coverage: Mapping[str, object]
     """What was looked at, as the tool says; see `runlane.db.inventory.coverage`."""
-    records: Sequence[Record]
+    records: Collection[Record]
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,14 +59,6 @@ class MergeSummary:
 
 
 @dataclass(frozen=True, slots=True)
-class Merged:
-    """Outcome of a merge: one summary per job, and the events of what is new."""
-
-    summaries: dict[UUID, MergeSummary]
-    envelopes: list[Envelope]
-
-
-@dataclass(frozen=True, slots=True)
 class Sighting(Generic[RecordT]):
     """One thing as a set of jobs saw it."""
 
@@ -75,9 +70,10 @@ class Sighting(Generic[RecordT]):
 
 @dataclass(slots=True)
 class Ledger:
-    """Counts and events of a merge that is under way."""
+    """Counts of a merge that is under way, and the events that it has not told yet."""
 
     jobs: Sequence[MergeJob]
+    announce: Announce
     envelopes: list[Envelope] = field(default_factory=list)
     _new: Counter[UUID] = field(default_factory=Counter)
     _outside: Counter[UUID] = field(default_factory=Counter)
@@ -90,9 +86,14 @@ class Ledger:
         """Counts records of `job` that do not belong to its subject."""
         self._outside[job.job_id] += count
 
-    def merged(self) -> Merged:
-        """Closes the ledger."""
-        return Merged({job.job_id: self._summary(job) for job in self.jobs}, self.envelopes)
+    async def tell(self) -> None:
+        """Announces the events so far: those of a large result are not kept until its end."""
+        envelopes, self.envelopes = self.envelopes, []
+        await self.announce(envelopes)
+
+    def summaries(self) -> dict[UUID, MergeSummary]:
+        """What became of the records of each job."""
+        return {job.job_id: self._summary(job) for job in self.jobs}
 
     def _summary(self, job: MergeJob) -> MergeSummary:
         records, new, outside = len(job.records), self._new[job.job_id], self._outside[job.job_id]

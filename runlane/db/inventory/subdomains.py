@@ -81,6 +81,7 @@ async def merge_subdomains(conn: Connection, jobs: Sequence[MergeJob], ledger: L
                 ledger.left_out(job)
         if seen:
             await _upsert(conn, fold(seen, _rank), targets, ledger)
+            await ledger.tell()
     for workspace_id, run_id, target_ids in _by_run(jobs, targets):
         ledger.envelopes += await ensure_primary_assets(conn, workspace_id, target_ids, run_id=run_id)
     await _close(conn, jobs)

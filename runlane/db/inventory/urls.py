@@ -84,6 +84,7 @@ async def merge_urls(conn: Connection, jobs: Sequence[MergeJob], ledger: Ledger)
         if seen:
             ids = await _upsert(conn, fold(seen, _rank), services, ledger)
             await _observe(conn, seen, ids)
+            await ledger.tell()
     await _close(conn, jobs)
 
 

@@ -90,6 +90,7 @@ async def merge_web(conn: Connection, jobs: Sequence[MergeJob], ledger: Ledger) 
             services = await _upsert(conn, fold(seen, _rank), assets, ledger)
             await _observe(conn, seen, services)
             await _upsert_technologies(conn, seen, services, ledger)
+            await ledger.tell()
 
 
 async def _upsert(
