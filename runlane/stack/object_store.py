@@ -16,6 +16,9 @@ from runlane.stack.state import LOOPBACK
 BUCKETS: Final = (names.RESULTS_BUCKET, names.PICTURES_BUCKET)
 
 
+_HALF_WRITTEN: Final = ".tmp.*"
+
+
 class ObjectStore:
     """S3 server on a folder, with fsync and atomic renames."""
 
@@ -52,7 +55,12 @@ class ObjectStore:
         env = server_environment(self._site.env, self._site.folder)
         env["NANIO_ACCESS_KEY"] = state.secret("s3_access_key")
         env["NANIO_SECRET_KEY"] = state.secret("s3_secret_key")
-        return ProcessSpec(self.name, (*argv, *options), env, ready=self._ready)
+        return ProcessSpec(self.name, (*argv, *options), env, ready=self._ready, clear=self._remove_halves)
+
+    def _remove_halves(self) -> None:
+        """What a killed server had not written to its end, it would else list as an object from then on."""
+        for half in (self._site.folder / "data").rglob(_HALF_WRITTEN):
+            half.unlink()
 
     async def finish(self) -> None:
         """Makes the buckets."""

@@ -18,9 +18,6 @@ log = structlog.get_logger(__name__)
 
 NOOP_TARGETS: Final = 120
 RETRY_S: Final = 0.2
-RUN_LIMIT_S: Final = 600.0
-"""A run that takes longer, whatever was killed in it, is a fault."""
-
 Start = Callable[[], Awaitable[UUID]]
 
 _NOOP: Final = parse_definition(
@@ -68,7 +65,7 @@ class Load:
                 await asyncio.sleep(RETRY_S)
                 continue
             started.append(run_id)
-            await self.installation.wait_closed(run_id, RUN_LIMIT_S)
+            await self.installation.wait_closed(run_id, limit_s=None)  # the storm bounds it
 
     async def _start_scan(self) -> UUID:
         installation = self.installation

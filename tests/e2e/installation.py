@@ -51,11 +51,11 @@ _VERDICTS = frozenset(f"job.{status}" for status in JOBS.terminal)
 Condition = Callable[[], Awaitable[bool]]
 
 
-async def until(condition: Condition, limit_s: float) -> None:
+async def until(condition: Condition, limit_s: float | None) -> None:
     """Waits for a condition that other processes bring about; a database that is away has not fulfilled it.
 
     Raises:
-        TimeoutError: not within `limit_s`.
+        TimeoutError: not within `limit_s`, if there is a limit.
     """
     async with asyncio.timeout(limit_s):
         while True:
@@ -127,7 +127,7 @@ class Installation:
         """Status of a run."""
         return str(await self.pool.fetchval("SELECT status FROM job_histories WHERE id = $1", run_id))
 
-    async def wait_closed(self, run_id: UUID, limit_s: float = RUN_LIMIT_S) -> str:
+    async def wait_closed(self, run_id: UUID, limit_s: float | None = RUN_LIMIT_S) -> str:
         """Waits until the run's row is closed; answers its status."""
 
         async def is_closed() -> bool:
@@ -236,14 +236,14 @@ class Installation:
         if after_sweep:
             await until(self._has_delivered, REST_LIMIT_S)
             await leftovers.sweep_orphans(self.pool, self.temporal, self.storage)
-        assert await leftovers.unreferred_objects(self.pool, self.storage) == []
-        assert await leftovers.missing_objects(self.pool, self.storage) == []
+        assert not (found := await leftovers.unreferred_objects(self.pool, self.storage)), found
+        assert not (found := await leftovers.missing_objects(self.pool, self.storage)), found
 
     async def _assert_no_strays(self) -> None:
         try:
             await until(self.has_no_strays, DYING_LIMIT_S)
         except TimeoutError:
-            assert await asyncio.to_thread(self._strays) == []
+            assert not (found := await asyncio.to_thread(self._strays)), found
 
     async def _has_delivered(self) -> bool:
         return not await asyncio.to_thread(leftovers.spooled, self.platform.stack.folder)
@@ -261,7 +261,7 @@ class Installation:
             await until(holds, REST_LIMIT_S)
         except TimeoutError:
             async with self.pool.acquire() as conn:
-                assert await check(conn, redis, at_rest=True) == []
+                assert not (found := await check(conn, redis, at_rest=True)), found
 
     async def _assert_one_verdict_each(self, redis: Redis, run_id: UUID) -> None:
         """The stream as a reader sees it: steps of one, and one verdict for every job of the run."""

@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager
 from io import BytesIO
 from pathlib import Path
 from urllib.parse import urlsplit
+from uuid import uuid4
 
 import asyncpg
 import pytest
@@ -85,6 +86,19 @@ async def test_each_killed_server_comes_back_with_its_data(stack: Stack) -> None
 
     await _check_data(stack.urls, "each")
     assert [(each.state, each.restarts) for each in stack.status()] == [(ProcessState.READY, 1)] * 4
+
+
+async def test_half_of_an_object_is_no_object_after_its_server_was_killed(stack: Stack) -> None:
+    half = stack.folder / "s3" / "data" / names.RESULTS_BUCKET / "batch" / f".tmp.{uuid4().hex}"
+    half.parent.mkdir()
+    half.write_bytes(b"half")
+
+    killed = stack.kill("s3")
+    await stack.recovered("s3", killed)
+
+    found = _bucket(stack.urls).list_objects(names.RESULTS_BUCKET, prefix="batch/", recursive=True)
+    assert [each.object_name for each in found] == []
+    assert not half.exists()
 
 
 async def test_an_orderly_stop_leaves_no_process_and_keeps_data_and_addresses(
