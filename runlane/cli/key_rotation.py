@@ -8,7 +8,7 @@ import typer
 
 from runlane.cli.keys import in_transaction, settings_here
 from runlane.cli.options import JsonFlag
-from runlane.cli.output import Column, note, print_json, print_rows
+from runlane.cli.output import Column, print_done, print_json, print_made, print_rows
 
 if TYPE_CHECKING:
     from runlane.db import keys
@@ -34,11 +34,10 @@ def index(as_json: JsonFlag = False) -> None:
     from runlane.db import keys
 
     found = asyncio.run(in_transaction(settings_here(), keys.list_keys))
-    rows = [{**row, "scopes": " ".join(row["scopes"])} for row in found]
     if as_json:
         print_json({"items": found})
     else:
-        print_rows(rows, _COLUMNS)
+        print_rows(found, _COLUMNS)
 
 
 def rotate(
@@ -58,11 +57,12 @@ def rotate(
         return await keys.rotate_key(conn, key, overlap * 3600, pepper)
 
     made = asyncio.run(in_transaction(settings, make))
-    if as_json:
-        print_json({"id": str(made.key_id), "key": made.plaintext, "replaces": str(key)})
-    else:
-        print(made.plaintext)
-        note(f"key {made.key_id}: keep it now, it cannot be shown again; the old one ends in {overlap:g} h")
+    print_made(
+        {"id": str(made.key_id), "key": made.plaintext, "replaces": str(key)},
+        made.plaintext,
+        f"key {made.key_id}: keep it now, it cannot be shown again; the old one ends in {overlap:g} h",
+        as_json=as_json,
+    )
 
 
 def revoke(key: Key, as_json: JsonFlag = False) -> None:
@@ -73,7 +73,8 @@ def revoke(key: Key, as_json: JsonFlag = False) -> None:
         return await keys.revoke_key(conn, key)
 
     is_new = asyncio.run(in_transaction(settings_here(), make))
-    if as_json:
-        print_json({"id": str(key), "revoked": is_new})
-    else:
-        note(f"key {key} is revoked" if is_new else f"key {key} was not valid before")
+    print_done(
+        {"id": str(key), "revoked": is_new},
+        f"key {key} is revoked" if is_new else f"key {key} was not valid before",
+        as_json=as_json,
+    )

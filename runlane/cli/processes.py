@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from runlane.cli.options import JsonFlag
-from runlane.cli.output import note, print_json
+from runlane.cli.output import note, print_done
 
 if TYPE_CHECKING:
     from runlane.containers.engine import Engine
@@ -84,10 +84,7 @@ def migrate(
         asyncio.run(_check_schema(settings))
     else:
         asyncio.run(migrate_database(settings))
-    if as_json:
-        print_json({"revision": head()})
-    else:
-        note(f"the schema is at {head()}")
+    print_done({"revision": head()}, f"the schema is at {head()}", as_json=as_json)
 
 
 async def _check_schema(settings: "Settings") -> None:

@@ -6,10 +6,11 @@ from typing import Annotated, Final
 
 import typer
 
-from runlane.cli.answers import Json, objects_in
+from runlane.cli.answers import Json
 from runlane.cli.errors import CommandError, ExitCode
+from runlane.cli.lists import print_all
 from runlane.cli.options import JsonFlag, Reason
-from runlane.cli.output import Column, note, print_json, print_rows
+from runlane.cli.output import Column, note, print_done
 from runlane.cli.profile import open_client
 
 app = typer.Typer(
@@ -38,10 +39,7 @@ def put(
     body: Json = {"value": _read(name, file), "reason": reason}
     with open_client() as client:
         done = client.put(f"{PATH}/{name}", body)
-    if as_json:
-        print_json(done)
-    else:
-        note(f"set {done['name']}")
+    print_done(done, f"set {done['name']}", as_json=as_json)
 
 
 @app.command("list")
@@ -49,10 +47,7 @@ def index(as_json: JsonFlag = False) -> None:
     """List the names of the workspace's secrets."""
     with open_client() as client:
         found = client.get(PATH)
-    if as_json:
-        print_json(found)
-    else:
-        print_rows(objects_in(found, "items"), COLUMNS)
+    print_all(found, COLUMNS, as_json=as_json)
 
 
 @app.command("remove")
@@ -60,10 +55,7 @@ def remove(name: Name, reason: Reason = None, as_json: JsonFlag = False) -> None
     """Remove a secret. Jobs that refer to it fail when a worker claims them."""
     with open_client() as client:
         done = client.post(f"{PATH}/{name}/remove", {"reason": reason})
-    if as_json:
-        print_json(done)
-    else:
-        note(f"removed {done['name']}")
+    print_done(done, f"removed {done['name']}", as_json=as_json)
 
 
 @app.command("rotate")
@@ -71,10 +63,7 @@ def rotate(as_json: JsonFlag = False) -> None:
     """Encrypt all secrets with the newest key, in all workspaces; needs a platform key. Repeatable."""
     with open_client() as client:
         done = client.post("/v1/platform/secrets/rotate", {})
-    if as_json:
-        print_json(done)
-    else:
-        note(f"encrypted {done['rotated']} anew with the key {done['key_id']}")
+    print_done(done, f"encrypted {done['rotated']} anew with the key {done['key_id']}", as_json=as_json)
 
 
 def _read(name: str, file: Path | None) -> str:
