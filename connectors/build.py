@@ -3,8 +3,8 @@
 `python connectors/build.py connectors/ports_scanner/nmap` prints the id of the image, which is what a host
 allows and what the manifest is given as its digest. `root.txt` beside the manifest lists what goes in:
 
-    program /usr/bin/nmap                  a program, and the libraries that it is linked to
-    file    /usr/bin/busybox /bin/busybox  a file, here under another name; ./x is beside the manifest
+    program /usr/bin/busybox /bin/busybox  a program, here under another name, and the libraries that it needs
+    file    ./echo.sh /bin/echo-job        a file; one that begins with ./ is beside the manifest
     tree    /usr/share/nmap                a folder with all that is in it
     link    /bin/sh busybox                a symbolic link
 """
@@ -76,8 +76,8 @@ def _entries(folder: Path, words: list[str]) -> Iterator[tuple[Path | str, str]]
             yield target, name
         case ["tree", source]:
             yield from ((path, str(path)) for path in sorted(Path(source).rglob("*")) if path.is_file())
-        case ["program", source]:
-            yield Path(source), source
+        case ["program", source, *names]:
+            yield Path(source), names[0] if names else source
             yield from ((Path(library), library) for library in _libraries(source))
         case _:
             raise ValueError(f"root.txt: {' '.join(words)}")
@@ -85,7 +85,8 @@ def _entries(folder: Path, words: list[str]) -> Iterator[tuple[Path | str, str]]
 
 def _libraries(program: str) -> list[str]:
     ldd = shutil.which("ldd") or "/usr/bin/ldd"
-    said = subprocess.run([ldd, program], check=True, capture_output=True, text=True).stdout
+    # it answers with an error about a static program, which needs none
+    said = subprocess.run([ldd, program], check=False, capture_output=True, text=True).stdout
     return [word for line in said.splitlines() for word in line.split() if word.startswith("/")]
 
 
