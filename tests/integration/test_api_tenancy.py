@@ -156,6 +156,9 @@ async def test_no_route_is_left_out_of_these_tests(world: ApiWorld) -> None:
     for kind in ("limit", "exclusion"):  # of limits, of exclusions
         rows = {f"/{kind}s", f"/{kind}s/{{{kind}_id}}/remove"}
         covered |= {f"/v1{path}" for path in rows} | {f"/v1/platform{path}" for path in rows}
+    switches = {f"/connectors{tail}" for tail in ("", "/{slug}/disable", "/{slug}/enable")}  # of connectors
+    covered |= {f"/v1{scope}{path}" for path in switches for scope in ("", "/platform")}
+    covered |= {"/v1/connectors/{slug}"}
     covered |= {"/v1/jobs/{job_id}/remerge", "/v1/blackouts", "/v1/blackouts/{window_id}/remove"}
     covered |= {f"/v1/{scope}workers/{{worker_id}}/rotate" for scope in ("", "platform/")}  # of credentials
     covered |= {"/v1/targets/import", "/v1/schedules"}  # of imports, of schedules
