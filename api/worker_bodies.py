@@ -1,4 +1,7 @@
-"""Bodies of the calls of scan workers. Unknown fields are refused: both sides speak one protocol version."""
+"""Bodies of the calls of scan workers. Unknown fields are refused: a worker is never ahead of the API.
+
+A field that comes with a protocol version has a default until the version before is not spoken any more.
+"""
 
 from typing import Annotated, Literal, Self
 from uuid import UUID
@@ -24,6 +27,15 @@ Sha256 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
 
 class _Body(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class JoinHead(BaseModel):
+    """What every version of a join says. It is read first: a newer one may say what is not known here."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+    protocol: int
+    incarnation: UUID
 
 
 class JoinBody(_Body):

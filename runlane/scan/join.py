@@ -46,6 +46,8 @@ async def join(api: WorkerApi, settings: ScanSettings, incarnation: str) -> Join
         except Refused as error:
             _judge(error, settings, is_enrolled=credential is not None)
         else:
+            if joined.api_protocol > names.WORKER_PROTOCOL:
+                log.warning("worker_outdated", detail="upgrade it before the API is upgraded again")
             if joined.token is not None:
                 save_credential(settings.state_dir, Credential(joined.worker_id, joined.token))
             return replace(joined, token=joined.token or secret)

@@ -1,0 +1,88 @@
+"""An upgrade under load: every process is replaced, one after another, and nobody has to stop for it.
+
+The new processes are of the same version as the old ones; what changes between versions is tested by replays,
+payloads, protocol and migrations.
+"""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from runlane.db.invariants import check
+from tests.chaos.load import Load
+from tests.e2e.installation import Installation, open_installation
+from tests.e2e.rolling import Callers, Upgrade, balanced
+from tests.integration.worker_world import free_port
+
+pytestmark = pytest.mark.e2e
+
+BREATH_S = 1.0
+"""Work between two replacements: each meets jobs in every state."""
+
+
+async def replace_everything(installation: Installation, api_port: int, gateway_port: int) -> None:
+    upgrade = Upgrade(installation)
+    for name, more in (
+        ("core", {}),
+        ("results", {}),
+        ("api", {"RUNLANE_API_PORT": str(api_port)}),
+        ("lanes", {}),
+        ("gateway", {"RUNLANE_GATEWAY_PORT": str(gateway_port)}),
+    ):
+        await upgrade.beside(name, **more)
+        await asyncio.sleep(BREATH_S)
+    await upgrade.in_place("scan")
+
+
+async def test_every_process_is_replaced_under_load_and_nothing_is_lost_or_charged(tmp_path: Path) -> None:
+    gateways, apis, next_gateway, next_api = (free_port() for _ in range(4))
+    settings = {
+        "RUNLANE_SCAN_TEMPORAL_ADDRESS": f"127.0.0.1:{gateways}",
+        "RUNLANE_WORKER_TOOLSETS": "probe=6",
+    }
+    async with open_installation(tmp_path / "state", settings) as installation:
+        stack = installation.platform.stack
+        async with (
+            balanced(gateways, [stack.port("gateway"), next_gateway]),
+            balanced(apis, [stack.port("api"), next_api]),
+        ):
+            key = installation.platform.profile.api_key
+            target = await installation.pool.fetchval(
+                """INSERT INTO targets (workspace_id, kind, value)
+                   VALUES ($1, 'domain', 'upgrade.test') RETURNING id""",
+                installation.platform.workspace_id,
+            )
+            callers = Callers(f"http://127.0.0.1:{apis}", key, str(target))
+            load = Load(installation)
+            working = [asyncio.create_task(load.run_noops()), asyncio.create_task(callers.run())]
+            try:
+                await replace_everything(installation, next_api, next_gateway)
+                callers.stop.set()
+                load.stop.set()
+                await asyncio.gather(*working)
+            finally:
+                for task in working:
+                    task.cancel()
+                await asyncio.wait(working)
+            await judge(installation, load, callers)
+
+
+async def judge(installation: Installation, load: Load, callers: Callers) -> None:
+    """What the callers were told is true, and all that was begun is done."""
+    assert callers.refused == []
+    assert callers.answers[200] > 10
+    assert len(callers.runs) == callers.started > 10
+    runs = [str(run_id) for run_id in load.runs] + sorted(callers.runs)
+    for run_id in runs:
+        assert await installation.wait_closed(run_id) == "completed"  # type: ignore[arg-type]
+    rows = await installation.pool.fetch(
+        """SELECT coalesce(a.outcome, 'open') AS outcome, a.charged, count(*) FROM job_attempts a
+           JOIN jobs j ON j.id = a.job_id GROUP BY 1, 2"""
+    )
+    outcomes = {(row["outcome"], row["charged"]): row["count"] for row in rows}
+    assert set(outcomes) <= {("completed", False), ("released", False)}, outcomes
+    started = await installation.pool.fetchval("SELECT count(*) FROM job_histories WHERE name = 'upgrade'")
+    assert started == callers.started
+    async with installation.pool.acquire() as conn:
+        assert await check(conn, None, at_rest=True) == []
