@@ -6,10 +6,24 @@ from uuid import UUID
 from fastapi import APIRouter, Depends, Path, Query
 from pydantic import Field
 
+from api.action_schemas import Why
 from api.deps import PageQuery, ReadTargets, WriteTargets, no_query
 from api.problems import problems
-from api.schemas import NewTarget, PageOf, Printable, Target, TargetImport, TargetsImported
+from api.schemas import (
+    Answer,
+    GroupNames,
+    NewTarget,
+    PageOf,
+    Printable,
+    TagNames,
+    Target,
+    TargetIds,
+    TargetImport,
+    TargetsImported,
+)
+from runlane.db import tagging
 from runlane.db.engine import driver
+from runlane.db.tagging import Tagging
 from runlane.db.target_imports import import_targets
 from runlane.db.targets import add_target, get_target, list_targets
 from runlane.errors import Conflict, NotFound
@@ -49,6 +63,30 @@ async def import_file(access: WriteTargets, body: TargetImport) -> TargetsImport
     conn = driver(access.conn)
     done = await import_targets(conn, access.workspace_id, body.text, body.format, access.actor)
     return TargetsImported.model_validate(done, from_attributes=True)
+
+
+class Retag(Why):
+    """Which targets get and lose which tags."""
+
+    targets: TargetIds = Field(default_factory=list)
+    groups: GroupNames = Field(default_factory=list)
+    tags: TagNames = Field(default_factory=list)
+    add: list[Printable] = Field(default_factory=list, max_length=20)
+    remove: list[Printable] = Field(default_factory=list, max_length=20)
+
+
+class Retagged(Answer):
+    """What was changed."""
+
+    changed: int = Field(description="targets whose tags are others now")
+
+
+@router.post("/tags", dependencies=[Depends(no_query)], responses=problems(NotFound))
+async def retag(access: WriteTargets, body: Retag) -> Retagged:
+    """Adds tags to targets and removes others: of all that `targets`, `groups` or `tags` name. Repeatable."""
+    wanted = Tagging(body.targets, body.groups, body.tags, body.add, body.remove)
+    changed = await tagging.retag(driver(access.conn), access.workspace_id, wanted, access.act(body.reason))
+    return Retagged(changed=changed)
 
 
 @router.get("/{target_id}", dependencies=[Depends(no_query)], responses=problems(NotFound))

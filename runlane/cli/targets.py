@@ -5,12 +5,13 @@ from typing import Annotated
 
 import typer
 
-from runlane.cli.answers import objects_in
+from runlane.cli.answers import Json, objects_in
 from runlane.cli.errors import CommandError, ExitCode
 from runlane.cli.lists import Listing, print_list
 from runlane.cli.options import JsonFlag, Limit, Sort
-from runlane.cli.output import Column, note, print_fields, print_json, print_made
+from runlane.cli.output import Column, note, print_done, print_fields, print_json, print_made
 from runlane.cli.profile import open_client
+from runlane.cli.runs import Groups, Targets, selection
 
 app = typer.Typer(no_args_is_help=True, help="What is to be scanned.")
 
@@ -54,6 +55,26 @@ def import_file(
         raise CommandError(f"{len(faults)} lines are wrong: nothing was added", ExitCode.REFUSED)
     if not as_json:
         note(f"{done['added']} added, {done['known']} known, {done['tagged']} of them with new tags")
+
+
+@app.command("tag")
+def tag(
+    tags: Annotated[list[str], typer.Argument(help="Tags to add; those with a leading ^ are removed.")],
+    target: Targets = None,
+    group: Groups = None,
+    of_tag: Annotated[
+        list[str] | None, typer.Option("--tag", help="All targets with this tag. Repeatable.")
+    ] = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Add tags to targets, groups of them, or all with a tag; remove others."""
+    body: Json = {
+        "add": [each for each in tags if not each.startswith("^")],
+        "remove": [each[1:] for each in tags if each.startswith("^")],
+    }
+    with open_client() as client:
+        done = client.post("/v1/targets/tags", body | selection(client, target, group, of_tag))
+    print_done(done, f"{done['changed']} targets have other tags now", as_json=as_json)
 
 
 @app.command("list")

@@ -3,12 +3,14 @@
 The verdict is written here, at once: the attempt ends as released, the job is pending again and due when the
 window closes. Nothing is charged, and nothing counts as a free attempt: a window that opens every night must
 not use up a job. Its worker is told as of a cancel and kills the process; what it may still say is stale. A
-result that is staged already stays: it contacts nobody any more. Others of the same batch go on.
+result that is staged already stays: it contacts nobody any more. Others of the same batch go on, unless one
+program does them together: it would go on with all, so all are given back, and these are due at once.
 
 Locks are taken in the order of a cancel: rows of runs, then rows of jobs by id.
 """
 
 from collections.abc import Sequence
+from datetime import datetime
 from typing import Final
 from uuid import UUID
 
@@ -22,6 +24,7 @@ from runlane.db.pool import Connection, Record
 from runlane.events import EVENT_CATALOG, Envelope, envelope
 from runlane.events.payloads import JobReleased
 from runlane.jobs import JOBS, JobVerb, Outcome
+from runlane.tools import Shape
 
 CAUSE: Final = "blackout"
 """Value of the `cause` attribute of events of jobs that a window gave back."""
@@ -38,19 +41,26 @@ WHERE b.policy = '{Policy.CANCEL}'
 
 # What runs is found by open runs and their open batches: what it costs follows what is in flight.
 _RUNNING: Final = f"""
-SELECT j.id, j.run_id FROM job_histories h
+SELECT j.id, j.run_id, CASE WHEN t.shape = '{Shape.MANY}' THEN d.id END AS together FROM job_histories h
 JOIN dispatches d ON d.run_id = h.id AND d.closed_at IS NULL
 JOIN jobs j ON j.dispatch_id = d.id AND j.completed_at IS NULL AND {job_may(JobVerb.RELEASE, "j")}
 JOIN job_attempts a ON a.job_id = j.id AND a.attempt = j.attempt AND a.staged_at IS NULL
+JOIN tools t ON t.id = j.tool_id
 WHERE h.workspace_id = $1 AND h.closed_at IS NULL AND {covers("j", first=2)}
 LIMIT $5
 """
 
+_TOGETHER: Final = f"""
+SELECT j.id FROM jobs j
+WHERE j.dispatch_id = ANY($1::uuid[]) AND j.completed_at IS NULL AND {job_may(JobVerb.RELEASE, "j")}
+"""
+
 _GIVE_BACK: Final = f"""
 WITH held AS (
-  SELECT j.id, j.attempt, j.worker_id FROM jobs j
+  SELECT j.id, j.attempt, j.worker_id, u.due_at FROM jobs j
+  JOIN unnest($2::uuid[], $3::timestamptz[]) AS u (id, due_at) ON u.id = j.id
   JOIN job_attempts a ON a.job_id = j.id AND a.attempt = j.attempt AND a.staged_at IS NULL
-  WHERE j.workspace_id = $2 AND j.id = ANY($3::uuid[]) AND {job_may(JobVerb.RELEASE, "j")}
+  WHERE j.workspace_id = $1 AND {job_may(JobVerb.RELEASE, "j")}
   ORDER BY j.id
   FOR UPDATE OF j, a
 ), ended AS (
@@ -59,8 +69,8 @@ WITH held AS (
   WHERE job_attempts.job_id = held.id AND job_attempts.attempt = held.attempt
 )
 UPDATE jobs
-SET status = '{JOBS.target_of(JobVerb.RELEASE)}', due_at = $1, dispatch_id = NULL, worker_id = NULL,
-  picked_at = NULL
+SET status = '{JOBS.target_of(JobVerb.RELEASE)}', due_at = coalesce(held.due_at, clock_timestamp()),
+  dispatch_id = NULL, worker_id = NULL, picked_at = NULL
 FROM held
 WHERE jobs.id = held.id
 RETURNING jobs.id, jobs.workspace_id, jobs.run_id, jobs.step_id, jobs.tool_id, jobs.attempt,
@@ -92,8 +102,12 @@ async def _interrupt(conn: Connection, workspace_id: UUID, window: OpenWindow, m
     rows = await conn.fetch(_RUNNING, workspace_id, *window.about, most)
     if not rows:
         return 0
+    due: dict[UUID, datetime | None] = {row["id"]: window.until for row in rows}
+    if together := sorted({row["together"] for row in rows if row["together"]}):
+        for row in await conn.fetch(_TOGETHER, together):
+            due.setdefault(row["id"], None)
     await nudges.nudge_runs(conn, sorted({row["run_id"] for row in rows}))
-    jobs = await conn.fetch(_GIVE_BACK, window.until, workspace_id, [row["id"] for row in rows])
+    jobs = await conn.fetch(_GIVE_BACK, workspace_id, list(due), list(due.values()))
     await outbox.insert(conn, _events(jobs))
     await notify_workers(conn, jobs)
     return len(jobs)

@@ -1,5 +1,7 @@
 """Groups and tags: what is in them, and runs about them, however many targets that are."""
 
+import json
+from pathlib import Path
 from uuid import UUID, uuid4
 
 import pytest
@@ -7,7 +9,8 @@ import pytest
 from runlane.db.admit import admit_chunk
 from runlane.db.pool import Pool
 from runlane.db.starting import ADMITTED_AT_ONCE
-from tests.integration.api_world import ApiWorld, Caller, assert_problem
+from tests.integration.api_world import ApiWorld, Caller, assert_problem, served
+from tests.integration.test_cli_api import Terminal
 
 pytestmark = pytest.mark.integration
 
@@ -107,6 +110,34 @@ async def test_run_about_nothing_is_refused_with_its_reason(caller: Caller) -> N
         assert_problem(answer, status, code)
 
 
+async def test_tags_of_all_that_is_selected_change_at_once(
+    world: ApiWorld, caller: Caller, pool: Pool
+) -> None:
+    await tagged(caller, "a.test,prod", "b.test,lab", "c.test,other", "d.test,eu lab")
+    shops = await group(caller)
+    await change(caller, shops, values=["b.test", "d.test"])
+    async with world.caller("theirs") as theirs:
+        await tagged(theirs, "theirs.test,prod")
+    body = {"tags": ["prod"], "groups": ["shops"], "add": ["eu"], "remove": ["prod", "lab"]}
+
+    done = [(await caller.http.post("/v1/targets/tags", json=body)).json()["changed"] for _ in range(2)]
+    many = [f"t{number}" for number in range(20)]
+    full = await caller.http.post("/v1/targets/tags", json={"tags": ["eu"], "add": many})
+    nothing = await caller.http.post("/v1/targets/tags", json={"add": ["x"]})
+
+    assert done == [3, 0]
+    assert_problem(full, 422, "targets.tags")
+    assert_problem(nothing, 422, "targets.none")
+    rows = await pool.fetch("SELECT value, tags FROM targets ORDER BY value")
+    assert [tuple(row) for row in rows] == [
+        ("a.test", ["eu"]),
+        ("b.test", ["eu"]),
+        ("c.test", ["other"]),
+        ("d.test", ["eu"]),
+        ("theirs.test", ["prod"]),
+    ]
+
+
 async def test_group_of_another_workspace_is_not_there_and_takes_no_foreign_target(
     world: ApiWorld, caller: Caller, pool: Pool
 ) -> None:
@@ -202,3 +233,43 @@ async def test_run_of_100000_targets_is_rows_and_is_prepared_chunk_by_chunk(
     assert await pool.fetchval("SELECT max(created_at) < min(scope_as_of) FROM assets, run_steps")
     payloads = await pool.fetchval("SELECT max(length(payload::text)) FROM commands")
     assert payloads < 1_000
+
+
+async def test_groups_schedules_and_windows_from_the_command_line(
+    world: ApiWorld, caller: Caller, tmp_path: Path
+) -> None:
+    await tagged(caller, "a.test,prod", "b.test,lab", "c.test,lab")
+    (tmp_path / "members.txt").write_text("b.test\n\n")
+
+    async with served(world.app) as url:
+        terminal = Terminal(url, caller.key, tmp_path, world.settings)
+        done = [
+            await terminal.run(*command.split(), "--json")
+            for command in (
+                "group create shops --tag prod",
+                "group add shops --file members.txt",
+                "group targets shops --sort value",
+                "target tag eu ^prod --group shops",
+                "run start --group shops --definition domain_discovery",
+                "schedule create nightly --group shops --tag lab --cron @daily",
+                "schedule edit nightly --every 7200 --name often",
+                "schedule run often",
+                "blackout once 2099-01-01T00:00:00Z 2099-01-02T00:00:00Z --group shops --cancel",
+                "group edit shops --name stores --no-tags",
+                "run plan --tag lab",
+            )
+        ]
+        nothing = await terminal.run("run", "start")
+
+    assert [each.code for each in done] == [0] * len(done), [each.err for each in done]
+    answers = [json.loads(each.out) for each in done]
+    _, added, inside, retagged, _, _, edited, fired, window, renamed, plan = answers
+    assert (added["changed"], added["targets"]) == (1, 2)
+    assert [each["value"] for each in inside["items"]] == ["a.test", "b.test"]
+    assert retagged["changed"] == 2
+    assert (edited["name"], edited["spec"]["every_s"], edited["spec"]["cron"]) == ("often", 7200, None)
+    assert (fired["outcome"], fired["asked_by"]) == ("ran", "test")
+    assert (window["group_id"], window["policy"]) == (renamed["id"], "cancel")
+    assert (renamed["name"], renamed["targets"]) == ("stores", 1)
+    assert plan["steps"][0]["jobs"] == 2
+    assert nothing.code == 2

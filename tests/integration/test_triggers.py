@@ -7,16 +7,25 @@ from uuid import UUID, uuid4
 import pytest
 import pytest_asyncio
 from temporalio.client import Client
+from temporalio.testing import ActivityEnvironment
 
+from activities.results import EndedBatch, ResultActivities, SettleInput
 from lanes.commands import Relayed, relay_once
 from runlane.db import gathering
+from runlane.db.acts import Act
+from runlane.db.definitions import save_definition
 from runlane.db.gathering import MAX_HOPS, Finder
+from runlane.db.pool import Pool
 from runlane.db.runs import Owner, close_run, load
+from runlane.definitions import parse_definition
 from runlane.events import EVENT_CATALOG, Envelope, envelope
 from runlane.events.payloads import VulnerabilityDetected
 from runlane.jobs import RunVerb
 from runlane.settings import Settings
+from runlane.storage import Storage, StorageConfig
 from tests.integration.api_world import ApiWorld, Caller, assert_problem
+from tests.integration.dispatched_run import Shape, dispatched_run
+from tests.integration.scan_host import Done, enrol
 from workflows.dispatching import Limits
 
 pytestmark = pytest.mark.integration
@@ -191,6 +200,32 @@ async def test_finding_starts_the_definitions_whose_filters_it_fits(
     assert {row["hops"] for row in rows} == {1}
     causes = await world.pool.fetch("SELECT DISTINCT created_by FROM job_histories WHERE trigger = 'event'")
     assert [row["created_by"] for row in causes] == [f"event {event}"]
+
+
+async def test_merge_notes_what_it_found_with_the_run_and_tool_that_found_it(
+    pool: Pool, workspace_id: UUID, settings: Settings
+) -> None:
+    run = await dispatched_run(pool, workspace_id, Shape("dnsprobe"))
+    on = {"ours": ["dnsprobe"], "theirs": ["subfinder"]}
+    for name, tools in on.items():
+        entry = {"event": "asset.discovered", "tools": tools}
+        definition = parse_definition({"name": name, "on": [entry], "jobs": STEP})
+        async with pool.acquire() as conn, conn.transaction():
+            await save_definition(conn, workspace_id, definition, Act())
+    host = await enrol(pool, workspace_id)
+    (job,) = (await host.claim(run.dispatches[0], "key", 1)).jobs
+    found = Done(records=[{"name": "app.a.test"}, {"name": "www.a.test"}])
+    await host.stage(await host.delivery(run.dispatches[0], [(job, found)]))
+
+    results = ResultActivities(pool, Storage(StorageConfig(**settings.bucket)))
+    batches = SettleInput([EndedBatch(str(run.dispatches[0]))])
+    await ActivityEnvironment().run(results.settle_batches, batches)
+
+    rows = await pool.fetch(
+        """SELECT d.name, g.event, g.hops, g.run_id, t.value FROM gathered_targets g
+           JOIN workflow_definitions d ON d.id = g.definition_id JOIN targets t ON t.id = g.target_id"""
+    )
+    assert [tuple(row) for row in rows] == [("ours", "asset.discovered", 1, run.run_id, "a.test")]
 
 
 async def test_trigger_that_is_refused_for_good_says_so_and_lets_go(

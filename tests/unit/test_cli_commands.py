@@ -45,7 +45,7 @@ def _run(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
         "pause list", "pause set", "pause lift",
         "exclusion list", "exclusion add", "exclusion remove",
         "blackout list", "blackout once", "blackout weekly", "blackout remove",
-        "job list", "job show", "target add", "target import", "target list", "target show",
+        "job list", "job show", "target add", "target import", "target tag", "target list", "target show",
         "asset list", "service list", "url list", "screenshot list", "screenshot save", "finding list",
         "key create", "key list", "key rotate", "key revoke", "workspace create",
         "definition save", "definition list", "definition show", "definition versions", "definition delete",
