@@ -162,40 +162,39 @@ class Engine:
         found = await self._call(_or_none, self._client.inspect_network, name)
         return str(found["Driver"]) if found is not None else None
 
-    async def create(self, spec: ContainerSpec) -> str:
-        """Makes a container and answers its id; nothing runs yet.
+    async def create(self, name: str, spec: ContainerSpec) -> None:
+        """Makes a container under a name that nothing else has; nothing runs yet.
 
         Raises:
             Invalid: the engine does not take it as it is.
         """
-        made = await self._call(self._client.create_container_from_config, configuration(spec))
-        return str(made["Id"])
+        await self._call(self._client.create_container_from_config, configuration(spec), name)
 
-    async def attach(self, container_id: str, *, has_stdin: bool) -> Attachment:
+    async def attach(self, name: str, *, has_stdin: bool) -> Attachment:
         """Takes hold of its streams. To be called before its start: what it wrote earlier is not seen."""
         ways = {"stdin": int(has_stdin), "stdout": 1, "stderr": 1, "stream": 1}
-        given = await self._call(self._client.attach_socket, container_id, ways)
+        given = await self._call(self._client.attach_socket, name, ways)
         return Attachment(given, self._pool)
 
-    async def start(self, container_id: str) -> None:
+    async def start(self, name: str) -> None:
         """Starts it.
 
         Raises:
             Invalid: its entry point cannot be started.
         """
-        await self._call(self._client.start, container_id)
+        await self._call(self._client.start, name)
 
-    async def wait(self, container_id: str, at_most_s: float) -> ContainerEnd | None:
+    async def wait(self, name: str, at_most_s: float) -> ContainerEnd | None:
         """How it ended; None if it has not within this time.
 
         Raises:
             Gone: it was removed by somebody else.
         """
-        return await self._call(_await_end, self._client, container_id, at_most_s)
+        return await self._call(_await_end, self._client, name, at_most_s)
 
-    async def remove(self, container_id: str) -> None:
+    async def remove(self, name: str) -> None:
         """Kills it if it runs and removes it with all that it has written. Harmless if it is gone."""
-        await self._call(_remove, self._client, container_id)
+        await self._call(_remove, self._client, name)
 
     async def labelled(self, labels: Mapping[str, str]) -> list[str]:
         """Ids of containers, running or not, that carry all of these labels."""
@@ -254,10 +253,10 @@ def _or_none(call: Callable[[str], _T], name: str) -> _T | None:
         return None
 
 
-def _await_end(client: docker.APIClient, container_id: str, at_most_s: float) -> ContainerEnd | None:
+def _await_end(client: docker.APIClient, name: str, at_most_s: float) -> ContainerEnd | None:
     try:
-        client.wait(container_id, timeout=at_most_s)
-        state = client.inspect_container(container_id)["State"]
+        client.wait(name, timeout=at_most_s)
+        state = client.inspect_container(name)["State"]
     except NotFound as error:
         raise Gone("the container was removed") from error
     except RequestException:
@@ -268,9 +267,9 @@ def _await_end(client: docker.APIClient, container_id: str, at_most_s: float) ->
     return ContainerEnd(int(state["ExitCode"]), is_oom=bool(state["OOMKilled"]))
 
 
-def _remove(client: docker.APIClient, container_id: str) -> None:
+def _remove(client: docker.APIClient, name: str) -> None:
     try:
-        client.remove_container(container_id, force=True, v=True)
+        client.remove_container(name, force=True, v=True)
     except NotFound:
         return
     except APIError as error:

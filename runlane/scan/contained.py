@@ -11,6 +11,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppres
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
+from uuid import uuid4
 
 import structlog
 
@@ -115,34 +116,32 @@ class ContainerRun:
         """The whole life of the container. `ended` is told as soon as it is known how it ended."""
         try:
             image_id = await self._host.image_id(self._manifest)
+            await self._host.require_network(self._manifest)
             if not await self._host.places.take(unless=self._killed):
                 return _tell(ended, RunEnd(How.KILLED))
         except (Refused, Unavailable) as error:
             return _tell(ended, RunEnd(How.ABSENT, error.detail))
+        # named by us: an answer that is lost on its way loses no container
+        name = f"runlane-{uuid4().hex}"
         try:
-            await self._live_in_place(self._spec(image_id, command), command, on_line, ended)
-        finally:
-            self._host.places.give_back()
-
-    async def _live_in_place(
-        self,
-        spec: ContainerSpec,
-        command: Command,
-        on_line: Callable[[bytes], None],
-        ended: asyncio.Future[RunEnd],
-    ) -> None:
-        try:
-            container_id = await self._host.engine.create(spec)
-        except (Refused, Unavailable) as error:
-            return _tell(ended, RunEnd(How.ABSENT, error.detail))
-        try:
-            _tell(ended, await self._run(container_id, command, on_line))
-        except Refused as error:
-            _tell(ended, RunEnd(How.FAILED, f"the container cannot be started: {error.detail}"))
+            _tell(ended, await self._make_and_run(name, self._spec(image_id, command), command, on_line))
         except Unavailable as error:
             _tell(ended, RunEnd(How.ABSENT, error.detail))
         finally:
-            await self._host.remove(container_id)
+            await self._host.remove(name)
+            self._host.places.give_back()
+
+    async def _make_and_run(
+        self, name: str, spec: ContainerSpec, command: Command, on_line: Callable[[bytes], None]
+    ) -> RunEnd:
+        try:
+            await self._host.engine.create(name, spec)
+        except Refused as error:
+            return RunEnd(How.ABSENT, f"the engine does not make the container: {error.detail}")
+        try:
+            return await self._run(name, command, on_line)
+        except Refused as error:
+            return RunEnd(How.FAILED, f"the container cannot be started: {error.detail}")
 
     def _spec(self, image_id: str, command: Command) -> ContainerSpec:
         limits = self._manifest.limits
@@ -158,20 +157,20 @@ class ContainerRun:
             labels=self._labels,
         )
 
-    async def _run(self, container_id: str, command: Command, on_line: Callable[[bytes], None]) -> RunEnd:
+    async def _run(self, name: str, command: Command, on_line: Callable[[bytes], None]) -> RunEnd:
         engine = self._host.engine
-        attachment = await engine.attach(container_id, has_stdin=bool(command.stdin))
+        attachment = await engine.attach(name, has_stdin=bool(command.stdin))
         writing: asyncio.Task[None] | None = None
         try:
             if self._killed.is_set():
                 return RunEnd(How.KILLED)
-            await engine.start(container_id)
+            await engine.start(name)
             self._started_at = self._alive_at = self._loop.time()
             if command.stdin:
                 # beside the reading: a container that does not read must not keep us from its output
                 writing = asyncio.create_task(attachment.write(command.stdin))
             end = await self._read(attachment, on_line)
-            return end if end is not None else await self._await_end(container_id)
+            return end if end is not None else await self._await_end(name)
         finally:
             attachment.close()
             if writing is not None:
@@ -227,10 +226,10 @@ class ContainerRun:
             return RunEnd(How.TIMED_OUT, "the tool gave no life sign", stderr=stderr)
         return None
 
-    async def _await_end(self, container_id: str) -> RunEnd:
+    async def _await_end(self, name: str) -> RunEnd:
         """How it ended; one that has closed its output may run on, within the same limits."""
         try:
-            while (end := await self._host.engine.wait(container_id, 2 * _CHECK_EVERY_S)) is None:
+            while (end := await self._host.engine.wait(name, 2 * _CHECK_EVERY_S)) is None:
                 if self._killed.is_set():
                     return RunEnd(How.KILLED)
                 if (overdue := self._overdue()) is not None:

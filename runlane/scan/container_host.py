@@ -126,6 +126,17 @@ class ContainerHost:
             return image.id
         raise Refused(self._absence(manifest))
 
+    async def require_network(self, manifest: Manifest) -> None:
+        """Looks for the network of a connector.
+
+        Raises:
+            Refused: it is not there.
+            Unavailable: the engine does not answer.
+        """
+        name = self.network_of(manifest)
+        if name != NO_NETWORK and await self.engine.network_driver(name) is None:
+            raise Refused(f"the engine has no network {name}")
+
     def begin(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
         """Has something done that whoever asked for it may not live to see the end of."""
         task = asyncio.create_task(work)
@@ -133,14 +144,14 @@ class ContainerHost:
         task.add_done_callback(self._tasks.discard)
         return task
 
-    async def remove(self, container_id: str) -> None:
+    async def remove(self, name: str) -> None:
         """Removes a container for certain: tries again for as long as the engine is away."""
         backoff = Backoff(timedelta(milliseconds=200), _REMOVE_PAUSE)
         while True:
             try:
-                await self.engine.remove(container_id)
+                await self.engine.remove(name)
             except (Refused, Unavailable) as error:
-                log.warning("container_not_removed", container=container_id[:12], detail=error.detail)
+                log.warning("container_not_removed", container=name, detail=error.detail)
                 await asyncio.sleep(backoff.next().total_seconds())
             else:
                 return

@@ -67,11 +67,13 @@ class Host:
     home: str
     finished: asyncio.Event = field(default_factory=asyncio.Event)
 
-    def batch(self, manifest: Manifest, *jobs: str, target: Mapping[str, object] | None = None) -> EachBatch:
+    def batch(
+        self, manifest: Manifest, *jobs: str, target: Mapping[str, object] | None = None, **options: object
+    ) -> EachBatch:
         """A batch of jobs about made-up hosts, or about one target."""
         runner = ContainerRunner(self.containers, manifest, manifest.limits.wall_s, "run-1")
         claimed = tuple(ClaimedJob(job, 1, target or {"host": f"{job}.lab.test"}) for job in jobs or ("j0",))
-        spec = BatchSpec(manifest.tool(), claimed, {}, f"test/{self.home}", ScanLimits())
+        spec = BatchSpec(manifest.tool(), claimed, options, f"test/{self.home}", ScanLimits())
         adapter = manifest.adapter()
         assert isinstance(adapter.way, Each)
         return EachBatch(runner, spec, adapter, adapter.way, self.finished.set)

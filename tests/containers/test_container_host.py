@@ -7,6 +7,7 @@ from pathlib import Path
 import docker
 import pytest
 
+from runlane.connectors import Network
 from runlane.containers import MIB, ContainerSpec
 from runlane.containers.engine import Engine
 from runlane.errors import Invalid, Unavailable
@@ -88,6 +89,18 @@ async def test_image_with_volumes_of_its_own_is_refused(
     assert "declares volumes" in str(members["j0"].error)
 
 
+async def test_absent_network_sends_the_job_back(
+    engine: Engine, client: docker.APIClient, busybox: str
+) -> None:
+    host = host_on(engine, client, busybox, network="runlane-nowhere")
+    manifest = replace(script(busybox, f"echo '{DONE}'"), network=Network.TARGETS)
+
+    members = await run(host.batch(manifest, target={"host": "127.0.0.1"}, allow=["127.0.0.0/8"]))
+
+    assert members["j0"].outcome is Outcome.REJECTED
+    assert members["j0"].error == "the engine has no network runlane-nowhere"
+
+
 async def test_engine_that_is_away_charges_nobody(
     client: docker.APIClient, engine_url: str, busybox: str, short_folder: Path
 ) -> None:
@@ -135,8 +148,9 @@ async def test_start_removes_what_the_folder_left_and_nothing_else(
     spec = ContainerSpec(
         busybox, ("/bin/sh", "-c", "sleep 600"), False, 16 * MIB, 0.5, 8, 0, labels=mine.containers.labels
     )
-    for each in (spec, spec, replace(spec, labels=other.containers.labels)):
-        await engine.start(await engine.create(each))
+    for name, each in (("a", spec), ("b", spec), ("c", replace(spec, labels=other.containers.labels))):
+        await engine.create(f"{mine.home}-{name}", each)
+        await engine.start(f"{mine.home}-{name}")
 
     await clear(engine, mine.containers.settings, mine.home)
 
