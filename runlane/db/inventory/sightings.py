@@ -11,8 +11,9 @@ from runlane.errors import Defect
 from runlane.events import Envelope
 from runlane.tools import Record
 
-CHUNK: Final = 10_000
-"""Records of one statement: memory follows the chunk, not the result."""
+CHUNK: Final = 1_000
+"""Records of one statement: memory follows the chunk, not the result, and so does the time for which the
+heartbeats wait. With chunks ten times as large, a merge on a crowded machine missed them and began anew."""
 
 Announce: TypeAlias = Callable[[Sequence[Envelope]], Awaitable[None]]
 """Writes events in the transaction of their merge."""
