@@ -107,6 +107,22 @@ async def test_late_call_of_a_superseded_workflow_takes_no_rows(world: RunWorld)
     assert len((await ask(world, call_of(world, run_id, SECOND))).dispatches) == 2
 
 
+@pytest.mark.parametrize("losses", [0, 2], ids=["any", "suspect"])
+async def test_job_that_rests_is_not_dispatched_before_it_is_due(world: RunWorld, losses: int) -> None:
+    run_id = await world.begin(graph(a=[]))
+    await world.pool.execute(
+        "UPDATE jobs SET losses = $1, due_at = clock_timestamp() + interval '1 hour'", losses
+    )
+    await adopt(world, run_id, FIRST)
+
+    early = await ask(world, call_of(world, run_id, FIRST))
+    await world.pool.execute("UPDATE jobs SET due_at = clock_timestamp()")
+    due = await ask(world, call_of(world, run_id, FIRST, number=2))
+
+    assert (early.dispatches, len(due.dispatches)) == ([], 1)
+    assert early.steps[0].next_due_s is not None
+
+
 async def test_dispatch_does_not_wait_for_an_act_that_may_wait_for_its_jobs(world: RunWorld) -> None:
     """A cancel holds the run and wants its jobs; dispatch holds jobs and wants to say why the run waits."""
     run_id = await world.begin(graph(a=[]), count=2)
