@@ -21,7 +21,7 @@ from activities.failures import translated
 from activities.heartbeats import beating
 from activities.pictures import put_pictures, unwanted
 from activities.verdicts import events_of
-from runlane.db import gathering, inventory, limits, losses, outbox, settle
+from runlane.db import gathering, inventory, limits, losses, outbox, rates, settle
 from runlane.db.gathering import Finder
 from runlane.db.inventory import MergeJob, MergeSummary
 from runlane.db.pool import Connection, Pool
@@ -113,6 +113,7 @@ class ResultActivities:
                 closed = [i for i in ended if i not in again | late]
                 if closed:
                     late |= await settle.close(conn, closed, is_lost=is_lost)
+            await rates.call_waiting(conn, list(endings))
             if not decisions:  # they were cancelled, and what they held under limits is free
                 await limits.call_first(conn)
             keys = await settle.discard_results(conn, [body.result_id for body in bodies], list(endings))

@@ -177,6 +177,11 @@ def secret_subject(secret_id: UUID) -> str:
     return f"secret/{secret_id}"
 
 
+def rate_subject(rate_id: UUID) -> str:
+    """CloudEvents subject of a rate."""
+    return f"rate/{rate_id}"
+
+
 def schedule_subject(schedule_id: UUID) -> str:
     """CloudEvents subject of a schedule."""
     return f"{SCHEDULE_PREFIX}{schedule_id}"

@@ -31,6 +31,7 @@ class Reason(StrEnum):
     TOOLSET_PAUSED = "toolset_paused"
     RATE_LIMIT = "rate_limit"
     CONCURRENCY_LIMIT = "concurrency_limit"
+    TARGET_RATE = "target_rate"  # what is sent a second to its target or network is given out
     NO_WORKER = "no_worker"
     SHARED_SHARE = "shared_share"  # others wait for the shared workers, too
     SUSPECT = "suspect"  # workers were lost with it: such jobs go one at a time
@@ -121,6 +122,8 @@ class Waiting:
     """Claims of the last minute against limits per minute."""
     caps: Sequence[LimitUse] = ()
     """Jobs in progress against limits of how many."""
+    paces: Sequence[LimitUse] = ()
+    """Rates of what the jobs are about that leave nothing to give out."""
     shared: LimitUse | None = None
     """Batches on shared workers against the workspace's share, where only shared workers serve the class."""
     is_suspect: bool = False
@@ -161,6 +164,7 @@ def explain(waiting: Waiting) -> Explanation:
         _pause(waiting, PauseScope.TOOLSET),
         _limit(Reason.RATE_LIMIT, waiting.rates, "claimed in the last minute"),
         _limit(Reason.CONCURRENCY_LIMIT, waiting.caps, "in progress"),
+        _limit(Reason.TARGET_RATE, waiting.paces, "a second given out"),
         _worker(waiting.fleet),
         _shared(waiting.shared),
         _suspect(waiting),

@@ -58,6 +58,33 @@ CREATE TABLE limit_waiters (
 );
 COMMENT ON TABLE limit_waiters IS 'workflows that found no room; who asks next lets them go first';
 
+CREATE TABLE rates (
+  id uuid PRIMARY KEY DEFAULT uuidv7(),
+  workspace_id uuid REFERENCES workspaces ON DELETE CASCADE,
+  network_id uuid,
+  target_id uuid,
+  per_second integer NOT NULL CHECK (per_second BETWEEN 1 AND 1000000),
+  created_by text,
+  created_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+  UNIQUE NULLS NOT DISTINCT (workspace_id, network_id, target_id),
+  CHECK (num_nonnulls(network_id, target_id) <= (workspace_id IS NOT NULL)::integer),
+  FOREIGN KEY (workspace_id, network_id) REFERENCES internal_networks (workspace_id, id) ON DELETE CASCADE,
+  FOREIGN KEY (workspace_id, target_id) REFERENCES targets (workspace_id, id) ON DELETE CASCADE
+);
+COMMENT ON TABLE rates IS 'what is sent a second: to a target, to a network, by a workspace, or (none) to each target';
+
+CREATE TABLE rate_shares (
+  job_id uuid NOT NULL,
+  attempt integer NOT NULL,
+  workspace_id uuid NOT NULL REFERENCES workspaces ON DELETE CASCADE,
+  target_id uuid,
+  network_id uuid,
+  per_second integer NOT NULL CHECK (per_second > 0),
+  PRIMARY KEY (job_id, attempt)
+);
+COMMENT ON TABLE rate_shares IS 'what a claim may send a second; counts while its attempt is in progress';
+CREATE INDEX rate_shares_workspace ON rate_shares (workspace_id);
+
 CREATE TABLE worker_losses (
   id uuid PRIMARY KEY DEFAULT uuidv7(),
   worker_id uuid NOT NULL REFERENCES workers ON DELETE CASCADE,

@@ -18,10 +18,10 @@ TENANT_TABLES = (
     "project_scopes", "definition_versions", "schedules", "schedule_fires", "job_histories", "run_targets",
     "run_steps", "run_needs", "run_shards", "dispatches", "jobs", "job_results", "uploads", "job_attempts", "job_error_logs",
     "port_observations", "http_responses", "url_observations", "screenshots", "limit_claims",
-    "blackout_windows", "commands", "outbox", "audit_events", "operations",
+    "blackout_windows", "rate_shares", "commands", "outbox", "audit_events", "operations",
     "gathered_targets",
 )  # fmt: skip
-SHARED_TABLES = ("tools", "connectors", "workflow_definitions", "limits", "pauses", "exclusions")
+SHARED_TABLES = ("tools", "connectors", "workflow_definitions", "limits", "rates", "pauses", "exclusions")
 APPEND_ONLY = ("audit_events",)
 
 ARCHIVER = "runlane_drop_archived_audit(bigint, bigint, integer, text, bytea)"

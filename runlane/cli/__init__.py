@@ -24,6 +24,7 @@ from runlane.cli import (
     operations,
     pauses,
     processes,
+    rates,
     revoke,
     rotation,
     runs,
@@ -58,6 +59,7 @@ app.add_typer(jobs.app, name="job")
 app.add_typer(operations.app, name="operation")
 app.add_typer(pauses.app, name="pause")
 app.add_typer(limits.app, name="limit")
+app.add_typer(rates.app, name="rate")
 app.add_typer(exclusions.app, name="exclusion")
 app.add_typer(blackouts.app, name="blackout")
 views.register(jobs.app, runs.app)

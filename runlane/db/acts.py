@@ -42,8 +42,10 @@ class Action(StrEnum):
     LIMIT_REMOVE = "limit.remove"
     PAUSE = "pause.set"
     PAUSE_LIFT = "pause.lift"
-    SECRET = "secret.set"
-    SECRET_REMOVE = "secret.remove"
+    RATE = "rate.set"
+    RATE_REMOVE = "rate.remove"
+    SECRET = "secret.set"  # noqa: S105  # what is done, not to what
+    SECRET_REMOVE = "secret.remove"  # noqa: S105  # likewise
     SCHEDULE_RUN = "schedule.run"
     TARGETS_TAG = "targets.tag"
     WORKER_REVOKE = "worker.revoke"

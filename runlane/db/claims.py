@@ -11,7 +11,7 @@ from datetime import timedelta
 from uuid import UUID
 
 from runlane import names
-from runlane.db import blackouts, connectors, limits, outbox, scope, sharing
+from runlane.db import blackouts, connectors, limits, outbox, rates, scope, sharing
 from runlane.db.guards import IN_PROGRESS, PENDING, job_may
 from runlane.db.limits import Room
 from runlane.db.pauses import is_paused
@@ -73,7 +73,8 @@ SELECT pg_advisory_xact_lock(hashtextextended($2, 0)), d.workspace_id, d.task_qu
        t.wall_s,
        EXISTS (SELECT FROM limits l WHERE {limits.covers("d.workspace_id", "t.toolset")}) AS is_limited,
        {scope.any_in("d.workspace_id")} AS has_exclusions,
-       EXISTS (SELECT FROM blackout_windows b WHERE b.workspace_id = d.workspace_id) AS has_windows
+       EXISTS (SELECT FROM blackout_windows b WHERE b.workspace_id = d.workspace_id) AS has_windows,
+       {rates.apply_in("d.workspace_id", "s.tool_id")} AS has_rates
 FROM dispatches d
 JOIN run_steps s ON s.run_id = d.run_id AND s.step_id = d.step_id
 JOIN tools t ON t.id = s.tool_id
@@ -95,6 +96,7 @@ WITH eligible AS (
     AND {_RUNNABLE_SHAPE}
     AND {_IN_SCOPE}
     AND NOT EXISTS (SELECT FROM job_attempts a WHERE a.dispatch_id = $1 AND a.claim_key = $5)
+    AND ($6::uuid[] IS NULL OR j.id = ANY($6))
   ORDER BY j.priority, j.created_at, j.id
   LIMIT $4
   FOR UPDATE OF j SKIP LOCKED
@@ -162,8 +164,18 @@ async def claim(conn: Connection, request: ClaimRequest) -> ClaimAnswer:
         await scope.skip_dispatched(conn, request.dispatch_id)
     if begun["has_windows"]:
         await blackouts.hold_dispatched(conn, begun["workspace_id"], request.dispatch_id)
+    shares: Mapping[UUID, int | None] | None = None
+    if begun["has_rates"]:
+        shares = await rates.share_out(conn, begun["workspace_id"], request.dispatch_id, room.jobs or 0)
+    within = None if shares is None else list(shares)
     rows = await conn.fetch(
-        _CLAIM, request.dispatch_id, request.worker_id, request.incarnation, room.jobs, request.claim_key
+        _CLAIM,
+        request.dispatch_id,
+        request.worker_id,
+        request.incarnation,
+        room.jobs,
+        request.claim_key,
+        within,
     )
     await limits.count_claims(
         conn, room, begun["workspace_id"], [(row["id"], row["attempt"]) for row in rows]
@@ -185,6 +197,9 @@ async def claim(conn: Connection, request: ClaimRequest) -> ClaimAnswer:
     targets = [row["target_id"] for row in rows] if begun["has_exclusions"] else []
     denied = await scope.denied(conn, begun["workspace_id"], targets) if targets else {}
     answer = _answer(request, rows, begun, context, denied)
+    if shares is not None:
+        given = await rates.keep_shares(conn, shares, [(row["id"], row["attempt"]) for row in rows])
+        answer = replace(answer, jobs=[_paced(job, given) for job in answer.jobs])
     if begun["toolset"] != Toolset.CONTAINER:
         return answer
     return replace(answer, connector=await connectors.manifest_of(conn, begun["tool_id"]))
@@ -226,6 +241,12 @@ def _answer(
             ClaimedJob(row["id"], row["attempt"], _spec(row, denied.get(row["target_id"]))) for row in rows
         ],
     )
+
+
+def _paced(job: ClaimedJob, shares: Mapping[UUID, int]) -> ClaimedJob:
+    """The job with what it may send a second; without a rate it is told nothing."""
+    share = shares.get(job.job_id)
+    return job if share is None else replace(job, spec={**job.spec, "rate_per_s": share})
 
 
 def _spec(row: Record, denied: list[str] | None) -> Mapping[str, object]:

@@ -11,7 +11,7 @@ from typing import Final
 from uuid import UUID
 
 from runlane import names
-from runlane.db import limits
+from runlane.db import limits, rates
 from runlane.db.blackouts import hold_step
 from runlane.db.pauses import is_paused
 from runlane.db.pool import Connection, Record
@@ -90,6 +90,7 @@ SELECT s.tool_id, s.jobs_total, t.toolset, t.enabled, t.wall_s, t.parallelism, t
              WHERE d.run_id = s.run_id AND d.step_id = s.step_id AND d.workflow_id = $4
                AND d.closed_at IS NULL) AS queues,
        EXISTS (SELECT FROM limits l WHERE {limits.covers("s.workspace_id", "t.toolset")}) AS is_limited,
+       {rates.apply_in("s.workspace_id", "s.tool_id")} AS has_rates,
        EXISTS (SELECT FROM internal_networks n WHERE n.workspace_id = s.workspace_id) AS has_networks,
        EXISTS (SELECT FROM jobs j WHERE j.run_id = s.run_id AND j.step_id = s.step_id
                  AND j.completed_at IS NULL AND j.own_only) AS has_own_only,

@@ -51,7 +51,7 @@ WITH doomed AS (
   {lock}
 )
 UPDATE jobs
-SET status = '{JOBS.target_of(JobVerb.SKIP)}', completed_at = clock_timestamp(), reason = '{OUT_OF_SCOPE}',
+SET status = '{JOBS.target_of(JobVerb.SKIP)}', completed_at = clock_timestamp(), reason = $2,
   dispatch_id = NULL
 FROM doomed
 WHERE jobs.id = doomed.id AND jobs.workspace_id = doomed.workspace_id
@@ -72,9 +72,9 @@ ORDER BY kind, value
 """
 
 
-async def skip_jobs(conn: Connection, job_ids: Sequence[UUID]) -> int:
-    """Skips those of these jobs that are pending, as out of scope; answers how many. By the primary key."""
-    return await _done(conn, _SKIP_JOBS, list(job_ids))
+async def skip_jobs(conn: Connection, job_ids: Sequence[UUID], reason: str = OUT_OF_SCOPE) -> int:
+    """Skips those of these jobs that are pending, for a reason; answers how many. By the primary key."""
+    return await _done(conn, _SKIP_JOBS, list(job_ids), reason)
 
 
 async def skip_excluded(conn: Connection, job_ids: Sequence[UUID]) -> int:
@@ -98,9 +98,9 @@ async def denied(
     return found
 
 
-async def _done(conn: Connection, statement: str, which: object) -> int:
-    rows = await conn.fetch(statement, which)
+async def _done(conn: Connection, statement: str, which: object, reason: str = OUT_OF_SCOPE) -> int:
+    rows = await conn.fetch(statement, which, reason)
     for start in range(0, len(rows), outbox.INSERT_CHUNK):
         chunk = rows[start : start + outbox.INSERT_CHUNK]
-        await outbox.insert(conn, [skipped(row, row["run_id"], OUT_OF_SCOPE) for row in chunk])
+        await outbox.insert(conn, [skipped(row, row["run_id"], reason) for row in chunk])
     return len(rows)

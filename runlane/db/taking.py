@@ -11,6 +11,7 @@ from typing import Final
 from uuid import UUID
 
 from runlane import names
+from runlane.db import rates
 from runlane.db.guards import LIVE_JOB, PENDING
 from runlane.db.limits import Asker, Room, leave_line, room_to_dispatch, wait_in_line
 from runlane.db.pool import Connection, Record
@@ -30,21 +31,22 @@ SUSPECT: Final = "losses >= 2"
 that ends workers is alone with its deed and the others finish. As in the partial index `jobs_suspect`."""
 
 _OPEN: Final = f"""run_id = $1 AND step_id = $2 AND {LIVE_JOB} AND status = {PENDING} AND dispatch_id IS NULL
-    AND ($3 OR {PLACE} = ANY($4::uuid[]))"""
+    AND ($3 OR {PLACE} = ANY($4::uuid[]))
+    AND (target_id = ANY($5::uuid[]) OR network_id = ANY($5)) IS NOT TRUE"""
 
 _DUE = f"""
 SELECT count(*) FROM (
   SELECT 1 FROM jobs
   WHERE {_OPEN} AND NOT ({SUSPECT}) AND due_at <= clock_timestamp()
-  LIMIT $5
+  LIMIT $6
 ) due
 """
 
 _TAKE = f"""
-SELECT id, priority, {PLACE} AS place, alone FROM jobs
+SELECT id, priority, {PLACE} AS place, alone, target_id, network_id FROM jobs
 WHERE {_OPEN} AND NOT ({SUSPECT}) AND due_at <= clock_timestamp()
 ORDER BY priority, created_at, id
-LIMIT $5
+LIMIT $6
 FOR UPDATE SKIP LOCKED
 """
 
@@ -131,6 +133,8 @@ class _Gate:
 
     is_open_to_all: bool
     places: list[UUID]
+    closed: list[UUID] = field(default_factory=list)
+    """Targets and networks to which nothing may go now."""
     look_s: float | None = None
     waits_for: list[str] = field(default_factory=list)
 
@@ -164,12 +168,25 @@ class StepTaker:
         await take_back(self._conn, owned, routes, self._step["queues"])
         self._gate = _Gate(not routes.is_served, routes.live_places)
         shared_room = await self._shared_room()
+        rated = await self._rated()
         limit = await self._limit(room)
-        if room <= 0 or limit.jobs == 0:
+        if room <= 0 or limit.jobs == 0 or workspace_id in self._gate.closed:
             return self._taken([], 0)
-        return await self._take(room, limit, shared_room)
+        return await self._take(room, limit, shared_room, rated)
 
-    async def _take(self, room: int, limit: Room, shared_room: int | None) -> Taken:
+    async def _rated(self) -> rates.Room | None:
+        """What rates leave; what they close is not taken, and jobs of it wait for a call."""
+        if not self._step["has_rates"]:
+            return None
+        workspace_id = self._call.workspace_id
+        left = await rates.room_of(self._conn, workspace_id, self._step["tool_id"], asking=True)
+        self._gate.closed = left.closed()
+        if workspace_id in self._gate.closed or (self._gate.closed and not await self._due(1)):
+            uses = await rates.uses_of(self._conn, workspace_id)
+            self._gate.hold(rates.LOOK_S, "; ".join(rates.reached(uses)) or "shares of a rate are asked for")
+        return left
+
+    async def _take(self, room: int, limit: Room, shared_room: int | None, rated: rates.Room | None) -> Taken:
         slots = sum(self._routes.slots.values())
         enough = max(BATCHES_PER_SLOT * slots, room) * self._most + 1
         due = await self._due(enough)
@@ -178,7 +195,8 @@ class StepTaker:
             size = max(1, min(size, limit.most // BATCHES_PER_SLOT))
         wanted = room * size if limit.jobs is None else min(room * size, limit.jobs)
         rows = await self._conn.fetch(_TAKE, *self._open, wanted) if due else []
-        batches = list(_grouped(rows, size))[:room]
+        fitting = rows if rated is None else rated.fitting(rows)
+        batches = list(_grouped(fitting, size))[:room]
         if len(batches) < room and (limit.jobs is None or len(rows) < limit.jobs):
             batches += await self._suspect()
         if limit.jobs is not None and len(rows) == limit.jobs and due > len(rows):
@@ -187,7 +205,8 @@ class StepTaker:
 
     @property
     def _open(self) -> tuple[object, ...]:
-        return self._call.run_id, self._call.step_id, self._gate.is_open_to_all, self._gate.places
+        gate = self._gate
+        return self._call.run_id, self._call.step_id, gate.is_open_to_all, gate.places, gate.closed
 
     async def _due(self, enough: int) -> int:
         return int(await self._conn.fetchval(_DUE, *self._open, enough))

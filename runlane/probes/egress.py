@@ -12,6 +12,7 @@ from typing import Final
 
 from runlane.probes.job import BadInput, Options, ProbeTarget, Refused
 from runlane.probes.resolver import Resolver
+from runlane.rates import Spacing
 from runlane.tools.addresses import is_allowed, parse_address
 from runlane.tools.hosts import MalformedHost, normalise_host
 
@@ -26,6 +27,7 @@ class Egress:
         self._allow = options.allow
         self._denied = options.denied
         self._resolver = Resolver(options.resolver)
+        self._spacing = Spacing(options.rate_per_s) if options.rate_per_s else None
 
     async def address_of(self, target: ProbeTarget) -> str | None:
         """Where to connect for a target: its address if known, else the first that its host resolves to.
@@ -85,6 +87,11 @@ class Egress:
     def _may_contact(self, address: str) -> bool:
         return is_allowed(address, self._allow) and not self._denied.has_place(address)
 
+    async def pace(self) -> None:
+        """Waits until one more connection or request may be made: all of a job pass here, evenly apart."""
+        if self._spacing is not None:
+            await asyncio.sleep(self._spacing.wait_s(asyncio.get_running_loop().time()))
+
     async def connect(self, address: str, port: int, timeout_s: float = CONNECT_S) -> socket.socket:
         """A connected, non-blocking TCP socket.
 
@@ -94,6 +101,7 @@ class Egress:
         """
         address = self.permit(address)
         self.permit_place(address, port)
+        await self.pace()
         family = socket.AF_INET6 if ":" in address else socket.AF_INET
         sock = socket.socket(family, socket.SOCK_STREAM)
         try:

@@ -1,7 +1,7 @@
 """What a probe is given and what it answers: the typed form of the tool stream's lines."""
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Final, TypeAlias
 
@@ -81,6 +81,8 @@ class Options:
     values: Mapping[str, JsonValue] = field(default_factory=dict)
     deny: tuple[str, ...] = ()
     """Exclusions: names, networks and ports that are not contacted, whatever `allow` says."""
+    rate_per_s: int | None = None
+    """Connections and requests that may be made a second; None: there is no rate."""
 
     @property
     def denied(self) -> Denied:
@@ -144,9 +146,15 @@ def parse_job(job_id: str, line: Mapping[str, JsonValue], default_timeout_s: flo
     target, options = line.get("target"), line.get("options", {})
     if not isinstance(target, dict) or not isinstance(options, dict):
         raise BadInput("target and options must be objects")
-    return ProbeJob(
-        job_id, _parse_target(target), _parse_options(options, target.get("deny"), default_timeout_s)
-    )
+    read = _parse_options(options, target.get("deny"), default_timeout_s)
+    return ProbeJob(job_id, _parse_target(target), replace(read, rate_per_s=_parse_rate(target)))
+
+
+def _parse_rate(target: Mapping[str, JsonValue]) -> int | None:
+    rate = target.get("rate_per_s")
+    if rate is not None and (isinstance(rate, bool) or not isinstance(rate, int) or rate < 1):
+        raise BadInput("target.rate_per_s: whole number from 1 on expected")
+    return rate
 
 
 def _parse_target(raw: Mapping[str, JsonValue]) -> ProbeTarget:

@@ -131,6 +131,7 @@ class WebClient:
         """
         self._egress.permit_place(url.host, url.port)
         address = await self._address_of(url.host)
+        await self._egress.pace()
         try:
             async with asyncio.timeout(REQUEST_S):
                 request = _request(url, address, self._home.headers_for(url), headers)
@@ -145,6 +146,7 @@ class WebClient:
         except (httpx2.ReadError, httpx2.WriteError, httpx2.RemoteProtocolError):
             if not may_be_kept:
                 raise
+        await self._egress.pace()
         return await self._exchange(request, url, max_body)
 
     async def _address_of(self, host: str) -> str:

@@ -50,15 +50,22 @@ async def pin(job: ClaimedJob, adapter: Adapter, options: Options) -> ToolJob | 
 
 
 def with_exclusions(options: Options, job: ClaimedJob) -> Options:
-    """The options of one job: what is excluded for its target alone comes on top.
+    """The options of one job: what is excluded for its target alone comes on top, and its share of a rate.
 
     Raises:
         BadInput: that is no list of exclusions.
     """
     try:
-        return replace(options, deny=(*options.deny, *read_denied(job.target.get("deny"))))
+        deny = (*options.deny, *read_denied(job.target.get("deny")))
+        return replace(options, deny=deny, rate_per_s=share_of(job))
     except ValueError as error:
         raise BadInput(f"target.deny: {error}") from error
+
+
+def share_of(job: ClaimedJob) -> int | None:
+    """What a job may send a second; None: it has no rate."""
+    share = job.target.get("rate_per_s")
+    return share if isinstance(share, int) and share > 0 else None
 
 
 def _resolver(values: Mapping[str, object]) -> tuple[str, int] | None:

@@ -171,8 +171,8 @@ async def test_why_reads_a_job_by_its_id_and_those_of_a_run_by_live_rows(
         return "\n".join(row[0] for row in rows)
 
     plans = [
-        await plan(why._OF_JOB, run.run_id, job_id),
-        await plan(why._OF_RUN, run.run_id),
+        await plan(why._OF_JOB, run.run_id, [], job_id),
+        await plan(why._OF_RUN, run.run_id, []),
         await plan(why._AHEAD, job_id),
         await plan(why._BATCHES_AHEAD, job_id),
     ]

@@ -67,14 +67,14 @@ async def many_finished(pool: Pool, workspace_id: UUID) -> UUID:
 async def test_taking_due_jobs_reads_only_those_that_can_be_dispatched(
     pool: Pool, many_finished: UUID
 ) -> None:
-    found = await plan(pool, taking._TAKE, many_finished, "a", True, [], 100)
+    found = await plan(pool, taking._TAKE, many_finished, "a", True, [], [], 100)
 
     assert "jobs_dispatchable" in found
     assert "Seq Scan" not in found
 
 
 async def test_claim_reads_only_rows_of_its_dispatch(pool: Pool, many_finished: UUID) -> None:
-    found = await plan(pool, claims._CLAIM, uuid4(), uuid4(), uuid4(), 100, "key")
+    found = await plan(pool, claims._CLAIM, uuid4(), uuid4(), uuid4(), 100, "key", None)
 
     assert "jobs_dispatched" in found
     assert "Seq Scan on jobs" not in found

@@ -52,6 +52,7 @@ def _run(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
         "group create", "group list", "group show", "group targets", "group edit", "group delete",
         "group add", "group remove",
         "config-profile save", "config-profile list", "config-profile delete",
+        "rate list", "rate set", "rate remove",
         "secret set", "secret list", "secret remove", "secret rotate",
         "schedule create", "schedule list", "schedule show", "schedule pause", "schedule resume",
         "schedule delete", "schedule fires", "schedule edit", "schedule run",

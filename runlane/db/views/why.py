@@ -6,12 +6,12 @@ them names the workspace, and of what belongs to others only numbers leave here.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final, TypeAlias
 from uuid import UUID
 
-from runlane.db import pauses
+from runlane.db import pauses, rates
 from runlane.db.blackouts import OpenWindow, open_windows
 from runlane.db.guards import LIVE_JOB, PENDING
 from runlane.db.limits import Uses, uses_of
@@ -28,19 +28,20 @@ _WAITING: Final = f"""
 SELECT j.step_id, j.network_id, j.target_id IS NOT NULL AS has_target, j.dispatch_id IS NOT NULL AS is_queued,
        j.due_at > statement_timestamp() AS is_early, count(*) AS jobs, min(j.due_at) AS due_at,
        max(j.failures) AS failures, j.{SUSPECT} AS is_suspect, j.own_only, min(d.task_queue) AS task_queue,
-       min(d.created_at) AS queued_at
+       min(d.created_at) AS queued_at,
+       CASE WHEN j.target_id = ANY($3::uuid[]) THEN j.target_id END AS full_target_id
 FROM jobs j
 LEFT JOIN dispatches d ON d.id = j.dispatch_id
 WHERE j.workspace_id = $1 AND j.run_id = $2 AND j.{LIVE_JOB} AND j.status = {PENDING}"""
 
-_GROUP: Final = "GROUP BY 1, 2, 3, 4, 5, is_suspect, j.own_only"
+_GROUP: Final = "GROUP BY 1, 2, 3, 4, 5, is_suspect, j.own_only, full_target_id"
 
 _STATEMENT: Final = f"""
 WITH waiting AS ({{waiting}} {{group}})
 SELECT s.step_id, s.status AS step_status, t.toolset, t.enabled, h.status AS run_status,
        statement_timestamp() AS as_of, w.allow_shared, n.name AS network,
        coalesce(g.jobs, 0) AS jobs, g.network_id, g.has_target, g.is_queued, g.due_at, g.failures,
-       g.task_queue, g.queued_at, g.own_only,
+       g.task_queue, g.queued_at, g.own_only, g.full_target_id,
        g.is_suspect AND NOT g.is_queued AND EXISTS (
          SELECT 1 FROM jobs o
          WHERE o.workspace_id = s.workspace_id AND o.toolset = t.toolset AND o.completed_at IS NULL
@@ -71,7 +72,7 @@ ORDER BY s.position, g.is_queued, g.due_at
 """
 
 _OF_RUN: Final = _STATEMENT.format(waiting=_WAITING, group=_GROUP)
-_OF_JOB: Final = _STATEMENT.format(waiting=f"{_WAITING} AND j.id = $3", group=_GROUP)
+_OF_JOB: Final = _STATEMENT.format(waiting=f"{_WAITING} AND j.id = $4", group=_GROUP)
 
 _RUN: Final = "SELECT status FROM job_histories WHERE workspace_id = $1 AND id = $2"
 
@@ -150,13 +151,14 @@ async def why_job(conn: Connection, workspace_id: UUID, job_id: UUID) -> JobWhy:
     job = await conn.fetchrow(_JOB, workspace_id, job_id)
     if job is None:
         raise NotFound("no such job", code="job.not_found")
-    rows = await conn.fetch(_OF_JOB, workspace_id, job["run_id"], job_id)
+    paces = await rates.uses_of(conn, workspace_id)
+    rows = await conn.fetch(_OF_JOB, workspace_id, job["run_id"], list(paces), job_id)
     row = next((row for row in rows if row["jobs"]), None)
     if row is None:
         return _why(job, None, _told(job), None)
     statement = _BATCHES_AHEAD if row["is_queued"] else _AHEAD
     ahead = int(await conn.fetchval(statement, workspace_id, job_id))
-    controls = await _controls(conn, workspace_id, [row])
+    controls = await _controls(conn, workspace_id, [row], paces)
     explanation = explain(_waiting(row, controls[row["toolset"]], ahead))
     return _why(job, row["as_of"], explanation.text, explanation)
 
@@ -171,10 +173,12 @@ async def why_run(conn: Connection, workspace_id: UUID, run_id: UUID, step_id: s
     if status is None:
         raise NotFound("no such run", code="run.not_found")
     steps: dict[str, list[Record]] = {}
-    for row in await conn.fetch(_OF_RUN, workspace_id, run_id):
+    paces = await rates.uses_of(conn, workspace_id)
+    for row in await conn.fetch(_OF_RUN, workspace_id, run_id, list(paces)):
         if step_id is None or row["step_id"] == step_id:
             steps.setdefault(row["step_id"], []).append(row)
-    controls = await _controls(conn, workspace_id, [row for rows in steps.values() for row in rows])
+    every = [row for rows in steps.values() for row in rows]
+    controls = await _controls(conn, workspace_id, every, paces)
     return RunWhy(run_id, RunStatus(status), [_step(name, rows, controls) for name, rows in steps.items()])
 
 
@@ -185,13 +189,22 @@ class _Controls:
     uses: Uses
     shared: LimitUse | None
     windows: Sequence[OpenWindow] = ()
+    workspace_id: UUID | None = None
+    paces: Mapping[UUID, LimitUse] = field(default_factory=dict)
+
+    def paces_of(self, row: Record) -> list[LimitUse]:
+        """Rates without anything left that cover jobs which are not out yet."""
+        keys = {row["full_target_id"], row["network_id"], self.workspace_id}
+        return [] if row["is_queued"] else [use for key, use in self.paces.items() if key in keys]
 
     def blackout_of(self, due_at: datetime | None) -> str | None:
         """The open window that put jobs off until then."""
         return next((window.text for window in self.windows if window.until == due_at), None)
 
 
-async def _controls(conn: Connection, workspace_id: UUID, rows: Sequence[Record]) -> dict[str, _Controls]:
+async def _controls(
+    conn: Connection, workspace_id: UUID, rows: Sequence[Record], paces: Mapping[UUID, LimitUse]
+) -> dict[str, _Controls]:
     controls: dict[str, _Controls] = {}
     windows = await open_windows(conn, workspace_id) if rows else ()
     for row in rows:
@@ -201,7 +214,8 @@ async def _controls(conn: Connection, workspace_id: UUID, rows: Sequence[Record]
             if row["allow_shared"]:
                 use = await use_of(conn, Sharer(workspace_id, toolset))
             shared = LimitUse("the shared workers", use.out, use.most) if use and use.others_wait else None
-            controls[toolset] = _Controls(await uses_of(conn, workspace_id, toolset), shared, windows)
+            uses = await uses_of(conn, workspace_id, toolset)
+            controls[toolset] = _Controls(uses, shared, windows, workspace_id, paces)
     return controls
 
 
@@ -236,6 +250,7 @@ def _waiting(row: Record, controls: _Controls, ahead: int) -> Waiting:
         is_tool_enabled=row["enabled"],
         rates=controls.uses.rates,
         caps=controls.uses.caps,
+        paces=controls.paces_of(row),
         shared=controls.shared if queued is None and fleet.is_shared_only else None,
         is_suspect=bool(row["is_suspect"]),
         queued=queued,

@@ -40,7 +40,7 @@ def command(jobs: Sequence[ToolJob], options: Options, place: Workplace) -> Comm
         *("-status-code", "-title", "-web-server", "-content-type", "-content-length", "-tech-detect"),
         *("-response-time", "-hash", "sha256", "-include-response-header", "-tls-grab", "-omit-body"),
         *("-threads", str(options.whole("threads", 25))),
-        *("-rate-limit", str(options.whole("rate", 150))),
+        *("-rate-limit", str(options.rate("rate", 150))),
         *("-timeout", str(options.whole("request_s", 10))),
         *configured,
         *("-retries", "1", "-deny", FORBIDDEN),

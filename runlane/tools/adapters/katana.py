@@ -39,7 +39,7 @@ def command(jobs: Sequence[ToolJob], options: Options, place: Workplace) -> Comm
         *("-depth", str(options.whole("depth", 3))),
         *("-crawl-duration", f"{options.whole('crawl_s', 120)}s"),
         *("-concurrency", "5", "-parallelism", "5"),
-        *("-rate-limit", str(options.whole("rate", 50))),
+        *("-rate-limit", str(options.rate("rate", 50))),
         *("-timeout", str(options.whole("request_s", 10))),
         *configured,
         *("-exclude", FORBIDDEN),

@@ -34,9 +34,10 @@ def command(jobs: Sequence[ToolJob], options: Options, _place: Workplace) -> Com
     addresses = sorted({_address_of(job) for job in jobs})
     argv = (
         *("naabu", "-json", "-silent", "-no-color", "-disable-update-check"),
-        *("-scan-type", "c", "-Pn", "-verify"),
+        *("-scan-type", "c", "-Pn"),
+        *(() if options.rate_per_s else ("-verify",)),  # what it does then is not counted by its rate
         *("-port", format_ports(options.ports("ports"))),
-        *("-rate", str(options.whole("rate", 1_000))),
+        *("-rate", str(options.rate("rate", 1_000))),
         *("-retries", str(options.whole("retries", 2))),
         *("-stats", "-stats-interval", "5"),
     )

@@ -46,7 +46,8 @@ def scan(job: ToolJob, options: Options, _place: Workplace) -> tuple[Command, Re
         *("--max-retries", str(options.whole("retries", 2))),
         *("--host-timeout", f"{options.whole('host_s', 240)}s"),
         *(("--script", "banner", "--script-args", "banner.timeout=2s") if _wants_banners(options) else ()),
-        *(("-sV", "--version-light") if options.flag("services", default=False) else ()),
+        *(("-sV", "--version-light") if _wants_services(options) else ()),
+        *(("--max-rate", str(options.rate_per_s)) if options.rate_per_s else ()),
         *(("-6",) if ":" in job.address else ()),
         *("-p", ports),
         *("--", job.address),
@@ -55,7 +56,12 @@ def scan(job: ToolJob, options: Options, _place: Workplace) -> tuple[Command, Re
 
 
 def _wants_banners(options: Options) -> bool:
-    return options.flag("banners", default=True)
+    return options.flag("banners", default=True) and not options.rate_per_s
+
+
+def _wants_services(options: Options) -> bool:
+    # scripts and the detection of versions do not keep to --max-rate: under a rate only ports are looked at
+    return options.flag("services", default=False) and not options.rate_per_s
 
 
 @dataclass(slots=True)

@@ -34,7 +34,7 @@ def command(jobs: Sequence[ToolJob], options: Options, place: Workplace) -> Comm
         *("-severity", ",".join(options.words("severity", tuple(sorted(_SEVERITIES))))),
         *(("-tags", ",".join(tags)) if tags else ()),
         *("-exclude-tags", ",".join(dict.fromkeys(excluded))),
-        *("-rate-limit", str(options.whole("rate", 50))),
+        *("-rate-limit", str(options.rate("rate", 50))),
         *("-concurrency", str(options.whole("concurrency", 15))),
         *("-timeout", str(options.whole("request_s", 10))),
         *configured,

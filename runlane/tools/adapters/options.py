@@ -190,6 +190,13 @@ class Options:
     values: Mapping[str, object] = field(default_factory=dict)
     deny: tuple[str, ...] = ()
     """Exclusions: names, networks and ports that are not contacted, whatever `allow` says."""
+    rate_per_s: int | None = None
+    """Packets or requests that may be sent a second, whatever a step says; None: there is no rate."""
+
+    def rate(self, name: str, default: int) -> int:
+        """A step's own rate, or less if a rate says so."""
+        own = self.whole(name, default)
+        return own if self.rate_per_s is None else min(own, self.rate_per_s)
 
     def whole(self, name: str, default: int) -> int:
         """A whole number."""

@@ -45,7 +45,7 @@ def resolve_names(job: ToolJob, options: Options, place: Workplace) -> tuple[Com
     argv = (
         *("dnsx", "-json", "-silent", "-disable-update-check", "-omit-raw"),
         *("-a", "-aaaa", "-cname", "-mx", "-ns", "-txt", "-soa"),
-        *("-rate-limit", str(options.whole("rate", 200))),
+        *("-rate-limit", str(options.rate("rate", 200))),
         *(("-resolver", options.resolver) if options.resolver is not None else ()),
     )
     return Command(argv, "".join(f"{name}\n" for name in found).encode()), _Resolved(job.host)
