@@ -77,7 +77,7 @@ def migrate(
     as_json: JsonFlag = False,
 ) -> None:
     """Bring the database to this version's schema; safe to repeat."""
-    from runlane.db.migrate import head
+    from runlane.db.schema import head
 
     settings = _load()
     if check:

@@ -4,12 +4,10 @@ import asyncio
 from importlib import resources
 from pathlib import Path
 
-import asyncpg
 from alembic import command
 from alembic.config import Config
-from alembic.script import ScriptDirectory
 
-from runlane.db.pool import Connection, Pool
+from runlane.db.pool import Pool
 from runlane.tools import TOOLS
 
 _SEED_TOOLS = """
@@ -32,25 +30,6 @@ def _config(url: str) -> Config:
     config.set_main_option("script_location", str(root / "migrations"))
     config.attributes["url"] = url
     return config
-
-
-def head() -> str:
-    """The newest revision that this program knows."""
-    return ScriptDirectory.from_config(_config("")).get_current_head() or ""
-
-
-def known_revisions() -> set[str]:
-    """Every revision that this program knows."""
-    return {script.revision for script in ScriptDirectory.from_config(_config("")).walk_revisions()}
-
-
-async def revision_of(conn: Connection) -> str | None:
-    """The revision that a database is at; None if nothing was ever migrated there."""
-    try:
-        revision: str | None = await conn.fetchval("SELECT version_num FROM alembic_version")
-    except asyncpg.UndefinedTableError:
-        return None
-    return revision
 
 
 async def upgrade(url: str) -> None:

@@ -15,7 +15,7 @@ from minio import Minio
 from minio.error import MinioException
 
 from runlane import names
-from runlane.db import migrate
+from runlane.db import schema
 from runlane.db.roles import describe_role
 from runlane.settings import Settings
 from runlane.stack.findings import ANSWER_TIMEOUT_S, Check, Level
@@ -89,11 +89,11 @@ async def _role(name: str, url: str, *, may_bypass: bool) -> list[Check]:
 async def _schema(settings: Settings) -> list[Check]:
     if not settings.database_url:
         return []
-    head = migrate.head()
+    head = schema.head()
     try:
         connection = await asyncpg.connect(settings.database_url, timeout=ANSWER_TIMEOUT_S)
         try:
-            found = await migrate.revision_of(connection)
+            found = await schema.revision_of(connection)
         finally:
             await connection.close()
     except (OSError, TimeoutError, ValueError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:

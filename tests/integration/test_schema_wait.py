@@ -13,9 +13,10 @@ import httpx2
 import pytest
 import pytest_asyncio
 from alembic import command
+from alembic.script import ScriptDirectory
 
-from runlane.db.migrate import _config, head, upgrade
-from runlane.db.schema import BEHIND, until_current
+from runlane.db.migrate import _config, upgrade
+from runlane.db.schema import BEHIND, head, revisions, until_current
 from runlane.settings import Settings
 from runlane.stack.supervisor import Stack
 from tests.conftest import Database
@@ -162,6 +163,12 @@ async def test_check_of_the_schema_changes_nothing_and_tells_by_its_exit_code(
 
     assert before == 10
     assert after == 0
+
+
+def test_revisions_are_those_that_the_migrations_run_through() -> None:
+    scripts = ScriptDirectory.from_config(_config("")).walk_revisions()
+
+    assert [script.revision for script in scripts] == list(revisions())
 
 
 async def checked(database: Database) -> int | None:
