@@ -1,10 +1,11 @@
 """`make chaos ARGS=--times`: how soon jobs of lost workers are released and cancels take effect."""
 
 import asyncio
+import os
 import tempfile
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
@@ -32,37 +33,61 @@ _SETTINGS: Final = {
 
 
 @dataclass(frozen=True, slots=True)
+class Machine:
+    """What the machine itself cost meanwhile, once a second."""
+
+    late_s: list[float] = field(default_factory=list)
+    """How much too long a nap was."""
+    written_s: list[float] = field(default_factory=list)
+    """How long a small write took to reach the disk."""
+
+    async def watch(self, file: Path) -> None:
+        """Goes on until it is cancelled."""
+        loop = asyncio.get_running_loop()
+        while True:
+            began = loop.time()
+            await asyncio.sleep(NAP_S)
+            self.late_s.append(loop.time() - began - NAP_S)
+            began = loop.time()
+            await asyncio.to_thread(_write, file)
+            self.written_s.append(loop.time() - began)
+            await asyncio.sleep(1)
+
+
+def _write(file: Path) -> None:
+    with file.open("wb") as opened:
+        opened.write(b"x")
+        os.fsync(opened.fileno())
+
+
+@dataclass(frozen=True, slots=True)
 class Measured:
     """All times, and how late the machine was meanwhile."""
 
     times: list[Times]
-    late_s: list[float]
+    machine: Machine
 
     def lateness(self) -> str:
         """One line under the table."""
-        p50, p95, most = (1000 * percentile(self.late_s, share) for share in (0.5, 0.95, 1.0))
-        return f"this machine woke up late by p50 {p50:.0f} ms, p95 {p95:.0f} ms, most {most:.0f} ms"
+        late, written = _spread(self.machine.late_s), _spread(self.machine.written_s)
+        return f"this machine woke up late by {late}; a write reached its disk after {written}"
+
+
+def _spread(values: Sequence[float]) -> str:
+    p50, p95, most = (1000 * percentile(values, share) for share in (0.5, 0.95, 1.0))
+    return f"p50 {p50:.0f} ms, p95 {p95:.0f} ms, most {most:.0f} ms"
 
 
 async def measure_times(samples: int) -> Measured:
     """Measures all of them in an installation of its own."""
-    late_s: list[float] = []
+    machine = Machine()
     with tempfile.TemporaryDirectory(prefix="runlane-times-", ignore_cleanup_errors=True) as folder:
         async with open_installation(Path(folder) / "state", _SETTINGS) as installation:
-            looking = asyncio.create_task(_watch_clock(late_s))
+            watching = asyncio.create_task(machine.watch(Path(folder) / "written"))
             try:
-                return Measured(await _measure(installation, Path(folder), samples), late_s)
+                return Measured(await _measure(installation, Path(folder), samples), machine)
             finally:
-                looking.cancel()
-
-
-async def _watch_clock(late_s: list[float]) -> None:
-    loop = asyncio.get_running_loop()
-    while True:
-        began = loop.time()
-        await asyncio.sleep(NAP_S)
-        late_s.append(loop.time() - began - NAP_S)
-        await asyncio.sleep(1)
+                watching.cancel()
 
 
 async def _measure(installation: Installation, folder: Path, samples: int) -> list[Times]:

@@ -229,6 +229,7 @@ class Installation:
             await redis.aclose()
         await until(self.has_no_tools, DYING_LIMIT_S)
         await self._assert_no_strays()
+        await until(self._has_no_containers, DYING_LIMIT_S)
         await until(self._has_told_temporal, REST_LIMIT_S)
         async with self.pool.acquire() as conn:
             assert await count_unpublished(conn) == 0
@@ -244,6 +245,10 @@ class Installation:
             await until(self.has_no_strays, DYING_LIMIT_S)
         except TimeoutError:
             assert not (found := await asyncio.to_thread(self._strays)), found
+
+    async def _has_no_containers(self) -> bool:
+        settings = self.platform.settings
+        return not await leftovers.containers(self.platform.stack.folder, settings.engine_url)
 
     async def _has_delivered(self) -> bool:
         return not await asyncio.to_thread(leftovers.spooled, self.platform.stack.folder)

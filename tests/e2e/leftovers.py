@@ -1,5 +1,6 @@
-"""What killed processes may leave behind: other processes, objects of the buckets, results in the spool."""
+"""What killed processes may leave behind: other processes, containers, objects of the buckets, the spool."""
 
+import asyncio
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Final
@@ -9,6 +10,8 @@ from temporalio.client import Client
 from temporalio.testing import ActivityEnvironment
 
 from activities.sweeps import Buckets, SweepActivities, SweepTurn
+from runlane import names
+from runlane.containers.engine import Engine
 from runlane.db.pool import Pool
 from runlane.storage import Storage
 from runlane.sweeps import Part, Retention
@@ -37,6 +40,22 @@ def strays(folder: Path, known: Collection[int]) -> list[str]:
 
 def _family(process: psutil.Process) -> set[int]:
     return {process.pid, *(parent.pid for parent in process.parents())}
+
+
+async def containers(folder: Path, engine_url: str) -> list[str]:
+    """Containers of scan workers of this state folder; the engine is not asked where none can have any."""
+    homes = await asyncio.to_thread(_homes, folder)
+    if not homes:
+        return []
+    engine = await Engine.open(engine_url, 1)
+    try:
+        return [each for home in homes for each in await engine.labelled({names.CONTAINER_HOME: home})]
+    finally:
+        engine.close()
+
+
+def _homes(folder: Path) -> list[str]:
+    return [file.read_text(encoding="ascii") for file in folder.glob("**/worker/home")]
 
 
 def spooled(folder: Path) -> list[Path]:
