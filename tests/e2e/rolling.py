@@ -6,23 +6,23 @@ from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
-from functools import partial
 from uuid import uuid4
 
 import httpx2
 
 from runlane.cli.platform import PROCESSES
 from runlane.stack.processes import ProcessSpec
-from runlane.stack.services import check_listening
 from tests.e2e.installation import Installation, until
 
 RETRYABLE = frozenset({409, 429, 503})
 """409: the same request is being answered elsewhere."""
 
-TRY_S = 20.0
+TRY_S = 60.0
 """Longest that a caller tries the same request again."""
 
 PAUSE_S = 0.05
+UP_S = 90.0
+"""Longest that a process takes to serve."""
 
 
 @asynccontextmanager
@@ -127,36 +127,36 @@ class Upgrade:
     async def beside(self, name: str, **env: str) -> None:
         """A new process starts, the old one is told to stop and replaced, and then the helper goes."""
         stack = self.installation.platform.stack
+        helper = f"{name}-next"
         argv = (sys.executable, "-m", "runlane.cli", *PROCESSES[name])
-        port = env.get("RUNLANE_API_PORT") or env.get("RUNLANE_GATEWAY_PORT")
-        ready = partial(check_listening, int(port)) if port else None
-        before = await self._sessions(name)
-        await stack.start_process(ProcessSpec(f"{name}-next", argv, env, ready=ready))
+        alone = await self._relays()
+        await stack.start_process(ProcessSpec(helper, argv, env))
+        await until(lambda: self._serves(helper, 1, alone), UP_S)
+        await stack.restart(name)
+        await until(lambda: self._serves(name, 2, alone), UP_S)
+        await stack.stop_process(helper)
 
-        async def is_there() -> bool:
-            return await self._sessions(name) > before
+    async def _serves(self, name: str, times: int, alone: int) -> bool:
+        """Whether the log of a process says so often that it serves; one that stands by is connected."""
+        kind = name.removesuffix("-next")
+        if kind == "lanes":
+            return await self._relays() > alone
+        path = self.installation.platform.stack.log_path(name)
+        text = await asyncio.to_thread(path.read_text, errors="replace")
+        return sum(all(word in line for word in STARTED[kind]) for line in text.splitlines()) >= times
 
-        await until(is_there, 60)
-        await self.in_place(name)
-        await stack.stop_process(f"{name}-next")
-
-    async def in_place(self, name: str) -> None:
-        """The old process is told to stop, and a new one starts when it has."""
-        await self.installation.platform.stack.restart(name)
-
-    async def _sessions(self, name: str) -> int:
-        """Connections to the database that processes of a kind have."""
-        sessions: int = await self.installation.pool.fetchval(
-            "SELECT count(*) FROM pg_stat_activity WHERE application_name LIKE $1", _PROGRAMS[name]
+    async def _relays(self) -> int:
+        """Connections to the database of those who tell Temporal of commands: parts of `runlane lanes`."""
+        relays: int = await self.installation.pool.fetchval(
+            "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'runlane-commands'"
         )
-        return sessions
+        return relays
 
 
-_PROGRAMS = {
-    "core": "runlane-core%",
-    "results": "runlane-results%",
-    "api": "runlane-api%",
-    "lanes": "runlane-commands%",
-    "gateway": "runlane-gateway%",
+STARTED = {
+    "core": ("worker_started", "worker=core"),
+    "results": ("worker_started", "worker=results"),
+    "api": ("Application startup complete",),
+    "gateway": ("gateway_started",),
 }
-"""How the connections of a process are called."""
+"""Words of the line that a process writes into its log when it serves."""
