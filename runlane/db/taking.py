@@ -20,6 +20,10 @@ from runlane.db.sharing import SHARE_LOOK_S, Sharer, use_of
 from runlane.runs import BATCHES_PER_SLOT, BatchLimits, batch_size
 from runlane.waiting import no_worker
 
+COUNTED: Final = 10_000
+"""Due jobs are counted up to here at each call. With more of them batches are as large as they may be,
+however many slots there are: the end of a step is spread evenly, its beginning need not be."""
+
 SUSPECT_LOOK_S: Final = 60.0
 """A suspect waits until no other one of its class is out; that may be another run's."""
 
@@ -188,9 +192,11 @@ class StepTaker:
 
     async def _take(self, room: int, limit: Room, shared_room: int | None, rated: rates.Room | None) -> Taken:
         slots = sum(self._routes.slots.values())
-        enough = max(BATCHES_PER_SLOT * slots, room) * self._most + 1
+        spread = BATCHES_PER_SLOT * max(1, slots) * self._most
+        enough = max(min(spread, COUNTED), room * self._most) + 1
         due = await self._due(enough)
-        size = batch_size(due, slots, self._most, self._call.least_batch)
+        is_plenty = due == enough
+        size = self._most if is_plenty else batch_size(due, slots, self._most, self._call.least_batch)
         if limit.most is not None:
             size = max(1, min(size, limit.most // BATCHES_PER_SLOT))
         wanted = room * size if limit.jobs is None else min(room * size, limit.jobs)
