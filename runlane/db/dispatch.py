@@ -15,6 +15,7 @@ from runlane.db import limits, rates
 from runlane.db.blackouts import hold_step
 from runlane.db.pauses import is_paused
 from runlane.db.pool import Connection, Record
+from runlane.db.runs import CALLS_LOCK
 from runlane.db.taking import SUSPECT, Group, StepCall, StepTaker, StepWork, has_live_jobs
 from runlane.waiting import tool_off
 
@@ -73,6 +74,8 @@ class Batches:
     dispatches: list[Dispatch] = field(default_factory=list)
     steps: list[StepWork] = field(default_factory=list)
 
+
+_SHARE_CALLS = f"SELECT pg_advisory_xact_lock_shared(hashtextextended({CALLS_LOCK}, 0))"
 
 _REPEATED = """
 SELECT d.id, d.step_id, s.tool_id, d.task_queue, d.priority, d.size, t.wall_s, t.parallelism
@@ -137,11 +140,12 @@ WHERE h.id = free.id AND h.blocked_reason IS DISTINCT FROM $2
 async def next_batches(conn: Connection, call: NextBatches) -> Batches:
     """Takes due jobs, writes their dispatches and says what is left, in one transaction of the caller.
 
-    A workflow that does not own the run any more is told so; the key-share lock keeps an adoption out until
-    this transaction has ended.
+    A workflow that does not own the run any more is told so; an adoption waits until this transaction has
+    ended.
 
     Order: priority, then oldest first, inside each step. Uses the partial index `jobs_dispatchable`.
     """
+    await conn.execute(_SHARE_CALLS, call.run_id)
     repeated = await conn.fetch(_REPEATED, call.workflow_run_id, call.call_number)
     dispatches = [Dispatch(*row) for row in repeated]
     steps: list[StepWork] = []

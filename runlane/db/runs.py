@@ -42,6 +42,12 @@ WHERE id = $1 AND {run_may(RunVerb.START)}
 RETURNING workspace_id, name, kind
 """
 
+CALLS_LOCK = "'calls of run ' || $1::uuid"
+"""Whoever takes rows for a run shares this lock, and who adopts the run has it alone: a call that an earlier
+workflow left under way ends before. The run's row may be referred to meanwhile, as a merge does."""
+
+_HOLD_CALLS = f"SELECT pg_advisory_xact_lock(hashtextextended({CALLS_LOCK}, 0))"
+
 _ADOPT = """
 WITH held AS (SELECT id FROM job_histories WHERE id = $1 FOR NO KEY UPDATE)
 UPDATE job_histories SET owner = $2, owner_started_at = $3
@@ -165,6 +171,7 @@ async def load(conn: Connection, run_id: UUID, owner: Owner) -> RunRead:
         NotFound: there is no such run.
         Conflict: `run.superseded`, a later workflow has adopted it.
     """
+    await conn.execute(_HOLD_CALLS, run_id)
     if await conn.fetchval(_ADOPT, run_id, owner.workflow_run_id, owner.started_at) is None:
         raise await _not_adopted(conn, run_id)
     started = await conn.fetchrow(_START, run_id)
