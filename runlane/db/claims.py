@@ -160,23 +160,13 @@ async def claim(conn: Connection, request: ClaimRequest) -> ClaimAnswer:
     if begun is None:
         return ClaimAnswer(request.dispatch_id)
     room = await _room(conn, request, begun)
-    if begun["has_exclusions"]:
-        await scope.skip_dispatched(conn, request.dispatch_id)
-    if begun["has_windows"]:
-        await blackouts.hold_dispatched(conn, begun["workspace_id"], request.dispatch_id)
+    await _take_out(conn, request.dispatch_id, begun)
     shares: Mapping[UUID, int | None] | None = None
     if begun["has_rates"]:
         shares = await rates.share_out(conn, begun["workspace_id"], request.dispatch_id, room.jobs or 0)
     within = None if shares is None else list(shares)
-    rows = await conn.fetch(
-        _CLAIM,
-        request.dispatch_id,
-        request.worker_id,
-        request.incarnation,
-        room.jobs,
-        request.claim_key,
-        within,
-    )
+    whose = (request.dispatch_id, request.worker_id, request.incarnation)
+    rows = await conn.fetch(_CLAIM, *whose, room.jobs, request.claim_key, within)
     await limits.count_claims(
         conn, room, begun["workspace_id"], [(row["id"], row["attempt"]) for row in rows]
     )
@@ -203,6 +193,14 @@ async def claim(conn: Connection, request: ClaimRequest) -> ClaimAnswer:
     if begun["toolset"] != Toolset.CONTAINER:
         return answer
     return replace(answer, connector=await connectors.manifest_of(conn, begun["tool_id"]))
+
+
+async def _take_out(conn: Connection, dispatch_id: UUID, begun: Record) -> None:
+    """Takes what is excluded, or may not begin now, out of a batch."""
+    if begun["has_exclusions"]:
+        await scope.skip_dispatched(conn, dispatch_id)
+    if begun["has_windows"]:
+        await blackouts.hold_dispatched(conn, begun["workspace_id"], dispatch_id)
 
 
 async def _room(conn: Connection, request: ClaimRequest, begun: Record) -> Room:
