@@ -141,7 +141,7 @@ async def test_image_that_is_not_allowed_sends_the_job_back_uncharged(
 async def test_killed_worker_leaves_no_container_and_its_successor_goes_on(
     world: World, busybox: str, engine_url: str, client: docker.APIClient
 ) -> None:
-    """Containers of a worker that was killed ran on for ever: now its guard removes them."""
+    """Containers of a worker that was killed ran on for ever."""
     mode = mode_of(engine_url, busybox)
     worker = await world.spawn_scan_worker(**mode)
     run_id = await start(world, shipped(ECHO, busybox), ("domain", "a.lab.test"), {"linger_s": 600})
