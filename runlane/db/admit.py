@@ -2,9 +2,9 @@
 
 The scope is frozen when the step opens (`scope_as_of`), a cursor on the step's row remembers how far admit
 has come, and the unique key of `jobs` makes a repeated chunk write nothing twice. Every chunk holds the run's
-row `FOR SHARE`: a cancelled run admits no more. The assets that targets have by
-themselves are made before a step over assets or services is admitted. An excluded subject has a job as well,
-skipped at once: an operator sees what was left out.
+row `FOR SHARE`: a cancelled run admits no more. The assets that targets have by themselves are made before a
+step over assets or services is admitted. An excluded subject has a job as well, skipped at once: an operator
+sees what was left out.
 """
 
 from collections.abc import Mapping
