@@ -9,6 +9,7 @@ from runlane import names
 from runlane.db import nudges, outbox
 from runlane.db.acts import Act, Action, Deed, acted
 from runlane.db.pool import Connection, Record
+from runlane.db.workspaces import concerned_by
 from runlane.errors import Conflict, NotFound
 
 MAX_RATES: Final = 1_000
@@ -31,7 +32,10 @@ class NewRate:
 _COLUMNS: Final = "id, workspace_id, target_id, network_id, per_second, created_by, created_at"
 
 _LOCK: Final = "SELECT pg_advisory_xact_lock(hashtextextended('rate_rules/' || $1::uuid::text, 0))"
-_COUNT: Final = "SELECT count(*) FROM rates WHERE workspace_id = $1"
+_COUNT_OTHERS: Final = """
+SELECT count(*) FROM rates
+WHERE workspace_id = $1 AND (target_id, network_id) IS DISTINCT FROM ($2::uuid, $3::uuid)
+"""
 
 _SET: Final = f"""
 INSERT INTO rates (workspace_id, target_id, network_id, per_second, created_by) VALUES ($1, $2, $3, $4, $5)
@@ -59,8 +63,6 @@ WHERE closed_at IS NULL AND blocked_reason IS NOT NULL AND ($1::uuid IS NULL OR 
 ORDER BY id
 """
 
-_WORKSPACES: Final = "SELECT id FROM workspaces WHERE deleted_at IS NULL ORDER BY id"
-
 
 async def set_rate(conn: Connection, wanted: NewRate, act: Act) -> Mapping[str, object]:
     """Sets a rate, for what is claimed from now on. Repeatable.
@@ -74,11 +76,11 @@ async def set_rate(conn: Connection, wanted: NewRate, act: Act) -> Mapping[str, 
         raise NotFound("no such target", code="target.not_found")
     if wanted.network_id and not await conn.fetchval(_IS_NETWORK, workspace_id, wanted.network_id):
         raise NotFound("no such network", code="network.not_found")
+    where = (workspace_id, wanted.target_id, wanted.network_id)
     if workspace_id is not None:
         await conn.execute(_LOCK, workspace_id)
-        if await conn.fetchval(_COUNT, workspace_id) >= MAX_RATES:
+        if await conn.fetchval(_COUNT_OTHERS, *where) >= MAX_RATES:
             raise Conflict(f"a workspace has at most {MAX_RATES} rates", code="rate.too_many")
-    where = (workspace_id, wanted.target_id, wanted.network_id)
     (row,) = await conn.fetch(_SET, *where, wanted.per_second, act.name)
     if not row["is_same"]:
         await _follow_up(conn, row, act, Action.RATE)
@@ -110,9 +112,7 @@ async def _follow_up(conn: Connection, row: Record, act: Act, action: Action) ->
     runs = await conn.fetch(_WAITING, row["workspace_id"])
     if runs:
         await nudges.nudge_runs(conn, [run["id"] for run in runs])
-    workspaces = (
-        [row["workspace_id"]] if row["workspace_id"] else [w["id"] for w in await conn.fetch(_WORKSPACES)]
-    )
+    workspaces = await concerned_by(conn, row["workspace_id"])
     ordinal = await conn.fetchval("SELECT uuidv7()")
     deeds = [
         Deed(action, each, names.rate_subject(row["id"]), f"{each}/{ordinal}", value=f"{row['per_second']}/s")

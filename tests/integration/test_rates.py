@@ -7,7 +7,7 @@ from uuid import UUID, uuid4
 import pytest
 
 from runlane import names
-from runlane.db import rates
+from runlane.db import rate_rules, rates
 from runlane.db.dispatch import Batches, NextBatches, next_batches
 from runlane.db.keys import NewKey, Scope, check_pepper, create_key
 from runlane.db.pool import Pool
@@ -234,6 +234,21 @@ async def test_rate_is_set_once_audited_and_belongs_to_its_workspace(
         caller.workspace_id,
     )
     assert {row["action"] for row in acts} == {"rate.set", "rate.remove"}
+
+
+async def test_last_rate_that_there_may_be_is_changed_and_no_other_is_set(
+    world: ApiWorld, caller: Caller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A workspace with as many rates as it may have could change none of them."""
+    monkeypatch.setattr(rate_rules, "MAX_RATES", 1)
+    of_target = {"target_id": await world.add_target(caller)}
+    await caller.http.put("/v1/rates", json=of_target | {"per_second": 5})
+
+    changed = await caller.http.put("/v1/rates", json=of_target | {"per_second": 6})
+    more = await caller.http.put("/v1/rates", json={"per_second": 7})
+
+    assert changed.json()["per_second"] == 6
+    assert_problem(more, 409, "rate.too_many")
 
 
 @pytest.mark.breaks_invariants  # attempts are ended without their jobs
