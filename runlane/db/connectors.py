@@ -15,6 +15,7 @@ from runlane.connectors import Connector, Manifest, read_manifest
 from runlane.db import nudges, outbox
 from runlane.db.acts import Act, Action, Deed, acted
 from runlane.db.pool import Connection, Record
+from runlane.db.workspaces import concerned_by
 from runlane.errors import Conflict, NotFound
 
 MAX_CONNECTORS: Final = 200
@@ -101,8 +102,6 @@ WHERE h.closed_at IS NULL AND ($2::uuid IS NULL OR h.workspace_id = $2)
   AND EXISTS (SELECT FROM run_steps s WHERE s.run_id = h.id AND s.closed_at IS NULL AND s.tool_id = $1)
 ORDER BY h.id
 """
-
-_WORKSPACES: Final = "SELECT id FROM workspaces WHERE deleted_at IS NULL ORDER BY id"
 
 
 async def add_connector(conn: Connection, wanted: NewConnector, act: Act) -> Mapping[str, object]:
@@ -218,8 +217,7 @@ async def _write(conn: Connection, wanted: NewConnector, act: Act) -> Record:
 
 async def _say(conn: Connection, row: Record, act: Act, action: Action) -> None:
     """Says who did it in each workspace that it concerns."""
-    own = row["workspace_id"]
-    workspaces = [own] if own else [each["id"] for each in await conn.fetch(_WORKSPACES)]
+    workspaces = await concerned_by(conn, row["workspace_id"])
     moment = await conn.fetchval("SELECT uuidv7()")
     subject = names.connector_subject(row["id"])
     value = f"{row['slug']} {row['version']} {row['digest']}"

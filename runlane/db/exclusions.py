@@ -15,6 +15,7 @@ from runlane.db import cancel, nudges, outbox, scope
 from runlane.db.acts import Act, Action, Deed, acted
 from runlane.db.guards import LIVE_JOB, PENDING
 from runlane.db.pool import Connection, Record
+from runlane.db.workspaces import concerned_by
 from runlane.errors import Conflict, NotFound
 from runlane.events import Envelope
 from runlane.tools.exclusions import ExclusionKind, parse_exclusion
@@ -74,8 +75,6 @@ JOIN jobs j ON j.{LIVE_JOB} AND {scope.covers("j")}
 WHERE x.id = $1
 ORDER BY j.workspace_id, j.id
 """
-
-_WORKSPACES: Final = "SELECT id FROM workspaces WHERE deleted_at IS NULL ORDER BY id"
 
 
 async def add_exclusion(conn: Connection, wanted: NewExclusion, act: Act) -> Mapping[str, object]:
@@ -142,9 +141,7 @@ async def _deeds(
     conn: Connection, row: Record, act: Act, action: Action, jobs: Mapping[UUID, int]
 ) -> list[Envelope]:
     """Says who did it in each workspace that it concerns."""
-    workspaces = (
-        [row["workspace_id"]] if row["workspace_id"] else [w["id"] for w in await conn.fetch(_WORKSPACES)]
-    )
+    workspaces = await concerned_by(conn, row["workspace_id"])
     return [
         acted(
             act,

@@ -11,6 +11,7 @@ from runlane.db.acts import Act, Action, Deed, acted
 from runlane.db.guards import IN_PROGRESS, LIVE_JOB
 from runlane.db.limits import scope_of, uses_of_limits
 from runlane.db.pool import Connection, Record
+from runlane.db.workspaces import concerned_by
 from runlane.errors import Invalid, NotFound
 
 MAX_LIMIT: Final = 1_000_000
@@ -67,8 +68,6 @@ WHERE closed_at IS NULL AND blocked_reason IS NOT NULL AND ($1::uuid IS NULL OR 
 ORDER BY id
 """
 
-_WORKSPACES: Final = "SELECT id FROM workspaces WHERE deleted_at IS NULL ORDER BY id"
-
 
 async def set_limit(conn: Connection, wanted: NewLimit, act: Act) -> Mapping[str, object]:
     """Sets what a workspace, a tool set in it or a tool set everywhere may have. Repeatable.
@@ -117,9 +116,7 @@ async def _follow_up(conn: Connection, row: Record, act: Act, action: Action) ->
     runs = await conn.fetch(_WAITING, row["workspace_id"])
     if runs:
         await nudges.nudge_runs(conn, [run["id"] for run in runs])
-    workspaces = (
-        [row["workspace_id"]] if row["workspace_id"] else [w["id"] for w in await conn.fetch(_WORKSPACES)]
-    )
+    workspaces = await concerned_by(conn, row["workspace_id"])
     numbers = f"{row['max_in_progress'] or '-'} in progress, {row['per_minute'] or '-'} a minute"
     value = f"{scope_of(row)}: {numbers}"
     ordinal = await conn.fetchval("SELECT uuidv7()")

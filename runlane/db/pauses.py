@@ -14,6 +14,7 @@ from runlane import names
 from runlane.db import nudges, outbox
 from runlane.db.acts import Act, Action, Deed, acted
 from runlane.db.pool import Connection, Record
+from runlane.db.workspaces import concerned_by
 from runlane.errors import Conflict, Invalid, NotFound
 from runlane.waiting import PauseScope
 
@@ -100,8 +101,6 @@ WHERE h.closed_at IS NULL AND ($1::uuid IS NULL OR h.workspace_id = $1) AND ($2:
 ORDER BY h.id
 """
 
-_WORKSPACES: Final = "SELECT id FROM workspaces WHERE deleted_at IS NULL ORDER BY id"
-
 
 async def pause(conn: Connection, wanted: NewPause, act: Act) -> Paused:
     """Stops dispatch; what is paused so already stays so, with the reason that it has.
@@ -167,7 +166,7 @@ async def _follow_up(conn: Connection, row: Record, act: Act, action: Action) ->
     runs = await conn.fetch(_CONCERNED, workspace_id, row["run_id"], toolset)
     if runs:
         await nudges.nudge_runs(conn, [run["id"] for run in runs])
-    workspaces = [workspace_id] if workspace_id else [w["id"] for w in await conn.fetch(_WORKSPACES)]
+    workspaces = await concerned_by(conn, workspace_id)
     subject = names.pause_subject(row["id"])
     value = f"{row['scope']} {toolset}" if toolset else str(row["scope"])
     deeds = [

@@ -62,6 +62,14 @@ async def find_workspace(conn: Connection, name_or_id: str) -> UUID:
     return found
 
 
+async def concerned_by(conn: Connection, workspace_id: UUID | None) -> list[UUID]:
+    """The workspaces that a rule of one concerns: this one, or all of them if it is the platform's (None)."""
+    if workspace_id is not None:
+        return [workspace_id]
+    rows = await conn.fetch("SELECT id FROM workspaces WHERE deleted_at IS NULL ORDER BY id")
+    return [row["id"] for row in rows]
+
+
 async def allow_networks(conn: Connection, workspace_id: UUID, networks: Sequence[str]) -> None:
     """Adds networks to those that a workspace may scan; safe to repeat.
 
