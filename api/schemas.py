@@ -277,7 +277,7 @@ class Worker(Answer):
     left_at: datetime | None
 
 
-class Rotation(Answer):
+class WorkerRotation(Answer):
     """A worker that is to get a new credential."""
 
     worker_id: UUID

@@ -61,8 +61,8 @@ class Secrets(Answer):
     items: list[Secret]
 
 
-class Rotation(Answer):
-    """What a rotation did."""
+class SecretsRotated(Answer):
+    """What a rotation of the keys of secrets did."""
 
     key_id: str
     rotated: int
@@ -92,12 +92,7 @@ async def remove(access: WriteSecrets, name: SecretName, body: Why | None = None
 
 
 @router.post("/platform/secrets/rotate", dependencies=[Depends(no_query)])
-async def rotate(access: ForPlatform, opened: Opened) -> Rotation:
+async def rotate(access: ForPlatform, opened: Opened) -> SecretsRotated:
     """Encrypts every secret that has an older key with the newest one. Needs a platform key; repeatable."""
-    total, after = 0, UUID(int=0)
-    while True:
-        rotated, last = await secrets.rotate(access.conn, opened.keyring, after)
-        total += rotated
-        if last is None:
-            return Rotation(key_id=opened.keyring.newest, rotated=total)
-        after = last
+    rotated = await secrets.rotate(access.conn, opened.keyring)
+    return SecretsRotated(key_id=opened.keyring.newest, rotated=rotated)

@@ -8,7 +8,7 @@ from fastapi import APIRouter, Depends, Path
 from api.action_schemas import Why
 from api.deps import ForPlatform, Paging, ReadWorkers, WriteWorkers, no_query
 from api.problems import problems
-from api.schemas import PageOf, Rotation, Worker
+from api.schemas import PageOf, Worker, WorkerRotation
 from runlane.db.credentials import ask_rotation
 from runlane.db.engine import driver
 from runlane.db.queries import list_workers
@@ -32,11 +32,11 @@ async def index(access: ReadWorkers, query: Paging) -> PageOf[Worker]:
     dependencies=[Depends(no_query)],
     responses=problems(NotFound, Conflict),
 )
-async def rotate(access: WriteWorkers, worker_id: WorkerId, body: Why | None = None) -> Rotation:
+async def rotate(access: WriteWorkers, worker_id: WorkerId, body: Why | None = None) -> WorkerRotation:
     """Has a worker take a new credential within seconds, or when it is back. Repeated, it changes nothing."""
     act = access.act(body.reason if body else None)
     asked_at = await ask_rotation(driver(access.conn), access.workspace_id, worker_id, act)
-    return Rotation(worker_id=worker_id, rotation_asked_at=asked_at)
+    return WorkerRotation(worker_id=worker_id, rotation_asked_at=asked_at)
 
 
 @router.post(
@@ -45,7 +45,7 @@ async def rotate(access: WriteWorkers, worker_id: WorkerId, body: Why | None = N
     dependencies=[Depends(no_query)],
     responses=problems(NotFound, Conflict),
 )
-async def rotate_shared(access: ForPlatform, worker_id: WorkerId, body: Why | None = None) -> Rotation:
+async def rotate_shared(access: ForPlatform, worker_id: WorkerId, body: Why | None = None) -> WorkerRotation:
     """The same of a shared worker; needs a platform key."""
     asked_at = await ask_rotation(access.conn, None, worker_id, access.act(body.reason if body else None))
-    return Rotation(worker_id=worker_id, rotation_asked_at=asked_at)
+    return WorkerRotation(worker_id=worker_id, rotation_asked_at=asked_at)

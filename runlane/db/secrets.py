@@ -4,7 +4,7 @@ A row holds what the keyring made of the value. The API's role cannot read that 
 can, and it does so in the transaction of a claim.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 from uuid import UUID
@@ -22,7 +22,7 @@ MAX_SECRETS: Final = 200
 """Of a workspace."""
 
 ROTATED_AT_ONCE: Final = 500
-"""Secrets that are encrypted anew in one transaction."""
+"""Secrets of a rotation that are in memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,19 +141,23 @@ async def reveal(conn: Connection, keyring: Keyring, workspace_id: UUID, wanted:
     return Revealed(values, sorted(frozenset(wanted) - values.keys()))
 
 
-async def rotate(conn: Connection, keyring: Keyring, after: UUID) -> tuple[int, UUID | None]:
-    """Encrypts up to `ROTATED_AT_ONCE` secrets behind an id with the newest key, in all workspaces.
+async def rotate(conn: Connection, keyring: Keyring) -> int:
+    """Encrypts every secret that has an older key with the newest one, in all workspaces; answers how many.
 
-    Answers how many, and the last id; None at the end. Harmless when repeated: what has the newest key is
-    passed over. As the system role.
+    Harmless when repeated: what has the newest key is passed over. As the system role.
 
     Raises:
         Unavailable: `secret.no_key`, also if a key is missing that one was encrypted with.
         Defect: `secret.broken`.
     """
-    rows = await conn.fetch(_OLD, keyring.newest, after, ROTATED_AT_ONCE)
-    if not rows:
-        return 0, None
+    total, after = 0, UUID(int=0)
+    while rows := await conn.fetch(_OLD, keyring.newest, after, ROTATED_AT_ONCE):
+        await _seal_anew(conn, keyring, rows)
+        total, after = total + len(rows), rows[-1]["id"]
+    return total
+
+
+async def _seal_anew(conn: Connection, keyring: Keyring, rows: Sequence[Record]) -> None:
     places = [_place(row["workspace_id"], row["name"]) for row in rows]
     renewed = [
         keyring.seal(keyring.open(_sealed(row), place), place)
@@ -166,7 +170,6 @@ async def rotate(conn: Connection, keyring: Keyring, after: UUID) -> tuple[int, 
         [sealed.nonce for sealed in renewed],
         [sealed.ciphertext for sealed in renewed],
     )
-    return len(rows), rows[-1]["id"]
 
 
 def _place(workspace_id: UUID, name: str) -> str:

@@ -218,22 +218,22 @@ async def test_claim_without_the_key_is_undone_and_the_jobs_wait_uncharged(
 
 
 async def test_rotation_encrypts_what_has_an_older_key_and_is_repeatable(
-    pool: Pool, settings: Settings, workspace_id: UUID
+    pool: Pool, settings: Settings, workspace_id: UUID, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await set_secret(pool, settings, workspace_id)
-    before = await pool.fetchrow("SELECT key_id, ciphertext FROM secrets")
+    monkeypatch.setattr(secrets, "ROTATED_AT_ONCE", 1)
+    other = await pool.fetchval("INSERT INTO workspaces (name) VALUES ('other') RETURNING id")
+    for each in (workspace_id, other):
+        await set_secret(pool, settings, each)
+    before = await pool.fetchval("SELECT DISTINCT key_id FROM secrets")
     both = Keyring.of(["newer " * 8, *settings.secret_key_texts])
 
     async with pool.acquire() as conn, conn.transaction():
-        first = await secrets.rotate(conn, both, UUID(int=0))
-        again = await secrets.rotate(conn, both, UUID(int=0))
+        rotated = [await secrets.rotate(conn, both) for _ in range(2)]
         only_new = await secrets.reveal(conn, Keyring.of(["newer " * 8]), workspace_id, ["site"])
 
-    after = await pool.fetchrow("SELECT key_id, ciphertext FROM secrets")
-    assert before is not None
-    assert after is not None
-    assert (first[0], again) == (1, (0, None))
-    assert after["key_id"] == both.newest != before["key_id"]
+    after = await pool.fetch("SELECT DISTINCT key_id FROM secrets")
+    assert rotated == [2, 0]
+    assert [row["key_id"] for row in after] == [both.newest] != [before]
     assert only_new.values == {"site": VALUE}
 
 
