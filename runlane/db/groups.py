@@ -62,7 +62,9 @@ ON CONFLICT (workspace_id, name) DO NOTHING
 RETURNING *
 """
 
-_HOLD: Final = "SELECT * FROM target_groups WHERE workspace_id = $1 AND id = $2 FOR UPDATE"
+_FIND: Final = "SELECT * FROM target_groups WHERE workspace_id = $1 AND id = $2"
+
+_HOLD: Final = f"{_FIND} FOR UPDATE"
 
 _IS_TAKEN: Final = """
 SELECT EXISTS (SELECT FROM target_groups WHERE workspace_id = $1 AND name = $2 AND id <> $3)
@@ -112,7 +114,7 @@ DELETE FROM target_group_members WHERE workspace_id = $1 AND group_id = $2 AND t
 """
 
 _COUNTS: Final = f"""
-SELECT (SELECT count(*)::int FROM target_group_members WHERE group_id = $2) AS members,
+SELECT (SELECT count(*)::int FROM target_group_members WHERE workspace_id = $1 AND group_id = $2) AS members,
        (SELECT count(*)::int FROM ({OF_GROUP}) inside) AS targets
 """
 
@@ -214,7 +216,7 @@ async def get_group(conn: Connection, workspace_id: UUID, group_id: UUID) -> dic
     Raises:
         NotFound: `group.not_found`.
     """
-    row = await conn.fetchrow(_HOLD.removesuffix(" FOR UPDATE"), workspace_id, group_id)
+    row = await conn.fetchrow(_FIND, workspace_id, group_id)
     if row is None:
         raise NotFound("no such group", code="group.not_found")
     return await _counted(conn, row)
