@@ -6,8 +6,9 @@ import typer
 
 from runlane.cli.answers import Json, objects_in
 from runlane.cli.errors import CommandError, ExitCode
+from runlane.cli.lists import print_all
 from runlane.cli.options import JsonFlag, Reason
-from runlane.cli.output import Column, note, print_json, print_rows
+from runlane.cli.output import Column, print_done
 from runlane.cli.profile import open_client
 
 app = typer.Typer(no_args_is_help=True, help="Rates: what is sent a second to targets and networks.")
@@ -29,10 +30,7 @@ def index(everywhere: Everywhere = False, as_json: JsonFlag = False) -> None:
     """List the rates that count."""
     with open_client() as client:
         found = client.get(_path(everywhere))
-    if as_json:
-        print_json(found)
-    else:
-        print_rows(objects_in(found, "items"), COLUMNS)
+    print_all(found, COLUMNS, as_json=as_json)
 
 
 @app.command("set")
@@ -54,10 +52,7 @@ def put(
         if network:
             body["network_id"] = network
         done = client.put(_path(everywhere), body)
-    if as_json:
-        print_json(done)
-    else:
-        note(f"rate {done['id']}")
+    print_done(done, f"rate {done['id']}", as_json=as_json)
 
 
 @app.command("remove")
@@ -74,10 +69,7 @@ def remove(
         if len(found) != 1:
             raise CommandError("there is no such rate", ExitCode.NOT_FOUND, hint="runlane rate list")
         done = client.post(f"{path}/{found[0]['id']}/remove", {"reason": reason})
-    if as_json:
-        print_json(done)
-    else:
-        note(f"removed rate {done['id']}")
+    print_done(done, f"removed rate {done['id']}", as_json=as_json)
 
 
 def _path(everywhere: bool) -> str:
