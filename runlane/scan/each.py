@@ -13,7 +13,7 @@ from runlane.jobs import Outcome
 from runlane.scan.batch import BatchSpec
 from runlane.scan.booked import BookedBatch
 from runlane.scan.endings import refuse, settle, with_diagnostics
-from runlane.scan.pins import Refusal, pin, with_exclusions
+from runlane.scan.pins import Refusal, options_of, pin
 from runlane.scan.running import How, RunEnd, Runner, Running
 from runlane.scan.wire import ClaimedJob
 from runlane.tools.adapters.adapter import (
@@ -99,7 +99,7 @@ class EachBatch(BookedBatch):
         if isinstance(pinned, Refusal):
             refuse(self._book, job.job_id, pinned)
             return False
-        turn = _Turn(job, pinned, with_exclusions(options, job), self._loop.time() + self._spec.wall_s)
+        turn = _Turn(job, pinned, options_of(options, job), self._loop.time() + self._spec.wall_s)
         found: list[Raw] = []
         for stage in self._way.stages:
             if not self._is_wanted(job):

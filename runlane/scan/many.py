@@ -13,7 +13,7 @@ from runlane.jobs import Outcome
 from runlane.scan.batch import BatchSpec
 from runlane.scan.booked import BookedBatch
 from runlane.scan.endings import refuse, settle, with_diagnostics, with_tail
-from runlane.scan.pins import Refusal, pin, share_of, with_exclusions
+from runlane.scan.pins import Refusal, options_of, pin, share_of
 from runlane.scan.programs import Bounds, ProgramHost, Run, private_folder
 from runlane.scan.running import How, RunEnd
 from runlane.scan.wire import ClaimedJob
@@ -74,7 +74,7 @@ class ManyBatch(BookedBatch):
         while groups and not self._is_stopped and self._losses < _MOST_LOSSES:
             members = [job for job in groups.popleft() if self._book.is_open(job.job_id)]
             if members:
-                own = with_exclusions(options, self._claimed[members[0].job_id])
+                own = options_of(options, self._claimed[members[0].job_id])
                 groups.extend(await self._do(members, own, deadline))
                 self._on_finished()
 

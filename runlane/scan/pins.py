@@ -30,7 +30,7 @@ async def pin(job: ClaimedJob, adapter: Adapter, options: Options) -> ToolJob | 
     """
     try:
         tool_job = read_job(job.job_id, job.target)
-        options = with_exclusions(options, job)
+        options = options_of(options, job)
         egress = Egress(
             ProbeOptions(1, allow=options.allow, deny=options.deny, resolver=_resolver(options.values))
         )
@@ -49,7 +49,7 @@ async def pin(job: ClaimedJob, adapter: Adapter, options: Options) -> ToolJob | 
     return replace(tool_job, address=addresses[0])
 
 
-def with_exclusions(options: Options, job: ClaimedJob) -> Options:
+def options_of(options: Options, job: ClaimedJob) -> Options:
     """The options of one job: what is excluded for its target alone comes on top, and its share of a rate.
 
     Raises:
