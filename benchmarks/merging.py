@@ -193,9 +193,7 @@ class _Host:
         return ObjectRef(key, len(body), hashlib.sha256(body).digest())
 
     async def _is_open(self, run_id: UUID) -> bool:
-        return bool(
-            await self.pool.fetchval("SELECT closed_at IS NULL FROM job_histories WHERE id = $1", run_id)
-        )
+        return bool(await self.pool.fetchval(_OPEN, run_id))
 
     async def _check(self, run_id: UUID, records: int) -> None:
         said = await self.pool.fetchval(

@@ -40,6 +40,22 @@ class TargetQuery(PageQuery):
     tag: list[Printable] = Field(default=[], max_length=20, description="repeatable: with all of these tags")
 
 
+class Retag(Why):
+    """Which targets get and lose which tags."""
+
+    targets: TargetIds = Field(default_factory=list)
+    groups: GroupNames = Field(default_factory=list)
+    tags: TagNames = Field(default_factory=list)
+    add: list[Printable] = Field(default_factory=list, max_length=20)
+    remove: list[Printable] = Field(default_factory=list, max_length=20)
+
+
+class Retagged(Answer):
+    """What was changed."""
+
+    changed: int = Field(description="targets whose tags are others now")
+
+
 @router.get("")
 async def index(access: ReadTargets, query: Annotated[TargetQuery, Query()]) -> PageOf[Target]:
     """Lists targets; sorts by `created_at` or `value`."""
@@ -63,22 +79,6 @@ async def import_file(access: WriteTargets, body: TargetImport) -> TargetsImport
     conn = driver(access.conn)
     done = await import_targets(conn, access.workspace_id, body.text, body.format, access.actor)
     return TargetsImported.model_validate(done, from_attributes=True)
-
-
-class Retag(Why):
-    """Which targets get and lose which tags."""
-
-    targets: TargetIds = Field(default_factory=list)
-    groups: GroupNames = Field(default_factory=list)
-    tags: TagNames = Field(default_factory=list)
-    add: list[Printable] = Field(default_factory=list, max_length=20)
-    remove: list[Printable] = Field(default_factory=list, max_length=20)
-
-
-class Retagged(Answer):
-    """What was changed."""
-
-    changed: int = Field(description="targets whose tags are others now")
 
 
 @router.post("/tags", dependencies=[Depends(no_query)], responses=problems(NotFound))

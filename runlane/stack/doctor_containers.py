@@ -6,6 +6,7 @@ from typing import Final
 from runlane.containers.engine import Engine
 from runlane.errors import Invalid, Unavailable
 from runlane.scan.config import read_digests
+from runlane.scan.container_host import short
 from runlane.settings import Settings
 from runlane.stack.findings import Check, Level
 
@@ -48,7 +49,7 @@ async def _images(engine: Engine, settings: Settings, allowed: Collection[str]) 
     if driver == "host":
         detail = f"RUNLANE_SCAN_NETWORK {settings.scan_network} is the host's own: the worker refuses it"
         return Check(_IMAGES, Level.FAIL, detail)
-    absent = [digest[:19] for digest in sorted(allowed) if await engine.image(digest) is None]
+    absent = [short(digest) for digest in sorted(allowed) if await engine.image(digest) is None]
     if absent and not settings.scan_pull:
         # one that is named by a registry's digest is found by its repository, which only a manifest knows
         return Check(_IMAGES, Level.WARN, f"not found by their id on this host: {', '.join(absent)}")
