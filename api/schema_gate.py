@@ -5,21 +5,9 @@ and everything else says 503.
 """
 
 import asyncio
-from datetime import timedelta
-from typing import Final
 
-import structlog
-
-from runlane.backoff import Backoff
-from runlane.db.engine import DRIVER_ERRORS
 from runlane.db.pool import Pool
-from runlane.db.schema import require_current
-from runlane.errors import Unavailable
-
-log = structlog.get_logger(__name__)
-
-_FIRST_PAUSE: Final = timedelta(milliseconds=200)
-_MOST_PAUSE: Final = timedelta(seconds=2)
+from runlane.db.schema import require_current, until_passed
 
 
 class SchemaGate:
@@ -44,14 +32,4 @@ class SchemaGate:
 
     async def until_current(self) -> None:
         """Returns when the schema is there; tries as long as it takes."""
-        backoff = Backoff(_FIRST_PAUSE, _MOST_PAUSE)
-        while True:
-            try:
-                await self.require()
-            except Unavailable as error:
-                log.warning("schema_behind", detail=error.detail)
-            except DRIVER_ERRORS as error:
-                log.warning("server_not_there", server="postgresql", error=str(error)[:200])
-            else:
-                return
-            await asyncio.sleep(backoff.next().total_seconds())
+        await until_passed(self.require, asyncio.Event())

@@ -6,8 +6,9 @@ not: a process that began on it would work until it met what is missing.
 
 import asyncio
 import re
+from collections.abc import Awaitable, Callable
 from datetime import timedelta
-from functools import cache
+from functools import cache, partial
 from importlib import resources
 from pathlib import Path
 from typing import Final
@@ -27,7 +28,6 @@ BEHIND: Final = "schema.behind"
 _FIRST_PAUSE: Final = timedelta(milliseconds=200)
 _MOST_PAUSE: Final = timedelta(seconds=2)
 _NOT_THERE: Final = (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError)
-
 
 _REVISION: Final = re.compile(r'^revision = "(\w+)"', re.MULTILINE)
 _BEFORE: Final = re.compile(r'^down_revision = "(\w+)"', re.MULTILINE)
@@ -77,10 +77,15 @@ async def require_current(conn: Connection) -> None:
 
 async def until_current(url: str, stop: asyncio.Event) -> bool:
     """Waits until the database is there and its schema current; False if the stop came first."""
+    return await until_passed(partial(_look, url), stop)
+
+
+async def until_passed(look: Callable[[], Awaitable[None]], stop: asyncio.Event) -> bool:
+    """Looks until `look` passes, as `require_current` does, and logs what it waits for; False: see above."""
     backoff = Backoff(_FIRST_PAUSE, _MOST_PAUSE)
     while not stop.is_set():
         try:
-            await _look(url)
+            await look()
         except Unavailable as error:
             log.warning("schema_behind", detail=error.detail)
         except _NOT_THERE as error:
