@@ -13,6 +13,7 @@ import httpx2
 from runlane.cli.platform import PROCESSES
 from runlane.stack.processes import ProcessSpec
 from tests.e2e.installation import Installation, until
+from tests.forwarding import forward
 
 RETRYABLE = frozenset({409, 429, 503})
 """409: the same request is being answered elsewhere."""
@@ -35,10 +36,7 @@ async def balanced(port: int, backends: Sequence[int]) -> AsyncIterator[None]:
         turn += 1
         for offset in range(len(backends)):
             with suppress(OSError):
-                inner = await asyncio.open_connection(
-                    "127.0.0.1", backends[(turn + offset) % len(backends)], limit=2**20
-                )
-                await asyncio.gather(_pipe(reader, inner[1]), _pipe(inner[0], writer))
+                await forward(reader, writer, "127.0.0.1", backends[(turn + offset) % len(backends)])
                 return
         writer.close()
 
@@ -47,14 +45,6 @@ async def balanced(port: int, backends: Sequence[int]) -> AsyncIterator[None]:
         yield
     finally:
         server.close()
-
-
-async def _pipe(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    with suppress(OSError):
-        while data := await reader.read(65_536):
-            writer.write(data)
-            await writer.drain()
-    writer.close()
 
 
 @dataclass

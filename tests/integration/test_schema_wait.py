@@ -4,7 +4,7 @@ import asyncio
 import os
 import sys
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from urllib.parse import urlsplit
 from uuid import uuid4
 
@@ -20,6 +20,7 @@ from runlane.db.schema import BEHIND, head, revisions, until_current
 from runlane.settings import Settings
 from runlane.stack.supervisor import Stack
 from tests.conftest import Database
+from tests.forwarding import forward
 from tests.integration.worker_world import api_on, free_port
 
 pytestmark = pytest.mark.integration
@@ -66,22 +67,13 @@ async def forwarded(port: int, url: str) -> AsyncIterator[None]:
     at = urlsplit(url)
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        inner_reader, inner_writer = await asyncio.open_connection(at.hostname, at.port)
-        await asyncio.gather(_pipe(reader, inner_writer), _pipe(inner_reader, writer))
+        await forward(reader, writer, str(at.hostname), at.port or 0)
 
     server = await asyncio.start_server(serve, "127.0.0.1", port)
     try:
         yield
     finally:
         server.close()
-
-
-async def _pipe(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    with suppress(OSError):
-        while data := await reader.read(65_536):
-            writer.write(data)
-            await writer.drain()
-    writer.close()
 
 
 async def status(settings: Settings, path: str) -> tuple[int, object]:

@@ -3,7 +3,7 @@
 import asyncio
 import ssl
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -12,6 +12,8 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
+
+from tests.forwarding import forward
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,22 +33,13 @@ async def tls_in_front_of(port: int, folder: Path) -> AsyncIterator[Front]:
     context.set_alpn_protocols(["h2"])
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        inner_reader, inner_writer = await asyncio.open_connection("127.0.0.1", port)
-        await asyncio.gather(_pipe(reader, inner_writer), _pipe(inner_reader, writer))
+        await forward(reader, writer, "127.0.0.1", port)
 
     server = await asyncio.start_server(serve, "127.0.0.1", 0, ssl=context)
     try:
         yield Front(f"https://localhost:{server.sockets[0].getsockname()[1]}", authority)
     finally:
         server.close()
-
-
-async def _pipe(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    with suppress(OSError):
-        while data := await reader.read(65_536):
-            writer.write(data)
-            await writer.drain()
-    writer.close()
 
 
 def _certificates(folder: Path) -> tuple[Path, Path]:
