@@ -40,7 +40,7 @@ async def interrupt_all(pool: Pool) -> int:
     given_back = 0
     for workspace_id in workspaces:
         jobs = interruptions.CHUNK
-        while jobs == interruptions.CHUNK:
+        while jobs >= interruptions.CHUNK:
             async with pool.acquire() as conn, conn.transaction():
                 jobs = await interruptions.interrupt(conn, workspace_id)
             given_back += jobs

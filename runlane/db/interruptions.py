@@ -86,12 +86,13 @@ async def find_workspaces(conn: Connection) -> list[UUID]:
 async def interrupt(conn: Connection, workspace_id: UUID) -> int:
     """Gives back up to 1,000 running jobs that an open window covers, in one transaction of the caller.
 
-    Answers how many: less than that means that none is left. Harmless to repeat, and beside another that does
-    the same. Indexes: `job_histories_open_of`, `dispatches_open`, `jobs_dispatched`.
+    With them goes what one program does together with them, so it may be more. Answers how many: less than
+    1,000 means that none is left. Harmless to repeat, and beside another that does the same. Indexes:
+    `job_histories_open_of`, `dispatches_open`, `jobs_dispatched`.
     """
     given_back = 0
     for window in await open_windows(conn, workspace_id):
-        if window.policy is Policy.CANCEL:
+        if window.policy is Policy.CANCEL and given_back < CHUNK:
             given_back += await _interrupt(conn, workspace_id, window, CHUNK - given_back)
     if given_back:
         await limits.call_first(conn)

@@ -10,6 +10,7 @@ import pytest_asyncio
 from lanes.blackouts import interrupt_all
 from runlane import names
 from runlane.blackouts import Once, Policy
+from runlane.db import interruptions
 from runlane.db.acts import Act
 from runlane.db.blackouts import NewWindow, add_window, remove_window
 from runlane.db.dispatch import Batches, NextBatches, next_batches
@@ -157,6 +158,24 @@ async def test_window_that_cancels_gives_back_what_runs_uncharged_until_it_close
     released = await pool.fetchrow("SELECT attributes FROM outbox WHERE type = 'job.released'")
     assert released is not None
     assert released["attributes"]["cause"] == "blackout"
+
+
+async def test_second_window_does_not_fail_when_the_first_gave_back_more_than_a_chunk(
+    pool: Pool, workspace_id: UUID, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(interruptions, "CHUNK", 1)
+    await pool.execute("UPDATE tools SET shape = 'many' WHERE id = 'noop'")
+    run = await dispatched_run(pool, workspace_id, Shape(batches=2, jobs_each=2))
+    host = await enrol(pool, workspace_id)
+    for dispatch in run.dispatches:
+        await host.claim(dispatch, f"key-{dispatch}", 10)
+    async with pool.acquire() as conn, conn.transaction():
+        await add_window(conn, NewWindow(workspace_id, OPEN, policy=Policy.CANCEL), Act())
+        await add_window(conn, NewWindow(workspace_id, OPEN, tag="shop", policy=Policy.CANCEL), Act())
+
+    # a batch that one program does is given back as a whole, so that a chunk may be larger than was asked for
+    assert await interrupt_all(pool) == 4
+    assert await pool.fetchval("SELECT count(*) FROM jobs WHERE status = 'pending'") == 4
 
 
 @pytest.mark.parametrize("policy", [Policy.FINISH, Policy.CANCEL])
