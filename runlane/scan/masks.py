@@ -18,6 +18,9 @@ MASK: Final = "***"
 PIECE: Final = 8
 """Characters in a row that a short text may not share with a secret."""
 
+_OF_GO: Final = {ord(character): f"\\u{ord(character):04x}" for character in "<>&"}
+"""JSON of programs in Go, which most tools are, spells these so that it may stand in HTML."""
+
 
 class Masks:
     """The secrets of one batch; without any, everything passes as it is."""
@@ -77,7 +80,9 @@ def _shown(text: str, hidden: bytearray) -> Iterator[str]:
 
 def _spellings(value: str) -> Iterator[str]:
     yield value
-    yield json.dumps(value)[1:-1]
-    yield json.dumps(value, ensure_ascii=False)[1:-1]
+    for is_ascii in (True, False):
+        inside = json.dumps(value, ensure_ascii=is_ascii)[1:-1]
+        yield inside
+        yield inside.translate(_OF_GO)
     yield quote(value, safe="")
     yield b64encode(value.encode()).decode()

@@ -25,8 +25,15 @@ OPTIONS = st.recursive(
 @given(AROUND, SECRETS, AROUND)
 def test_secret_is_masked_as_it_is_and_as_others_spell_it(before: str, secret: str, after: str) -> None:
     masks = Masks([secret])
+    of_go = json.dumps(secret).translate({ord(each): f"\\u{ord(each):04x}" for each in "<>&"})
 
-    for spelt in (secret, json.dumps(secret), quote(secret, safe=""), b64encode(secret.encode()).decode()):
+    for spelt in (
+        secret,
+        json.dumps(secret),
+        of_go,
+        quote(secret, safe=""),
+        b64encode(secret.encode()).decode(),
+    ):
         assert spelt.strip('"') not in masks.text(f"{before}{spelt}{after}").replace(MASK, "\0")
         line = masks.line(f"{before} {spelt} {after}".encode())
         assert spelt.strip('"').encode() not in line.replace(MASK.encode(), b"\0")
