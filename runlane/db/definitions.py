@@ -110,6 +110,8 @@ async def save_definition(
 ) -> dict[str, object]:
     """Saves a definition under its name, as a new version if there is one; runs keep what they began with.
 
+    A repeated call makes one version more, which says the same.
+
     Raises:
         Invalid: `config_profile.unknown`.
         Conflict: `definition.builtin`, the name is one of ours; `definition.too_many`.

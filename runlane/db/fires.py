@@ -156,7 +156,8 @@ async def fire_now(conn: Connection, workspace_id: UUID, schedule_id: UUID, act:
     """Fires a schedule because a person says so, also a paused one; answers its row of the ledger.
 
     What becomes of it while a run of the schedule is open is what the schedule says. One that has to wait is
-    given a workflow by command, as Temporal gives one to every other.
+    given a workflow by command, as Temporal gives one to every other. A repeated call is a fire of its own:
+    requests are told apart by their keys.
 
     Raises:
         NotFound: `schedule.not_found`.

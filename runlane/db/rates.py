@@ -175,7 +175,8 @@ async def share_out(
     """The first jobs of a batch, up to so many, that may be claimed now, each with its share; None: no rate.
 
     Jobs for which nothing is left lose their dispatch, uncharged; jobs of a tool that cannot keep to a rate
-    are skipped. Uses `jobs_dispatched`.
+    are skipped. Nothing is given until `keep_shares` writes it; claims of the workspace wait until then, so
+    call both in one transaction. Uses `jobs_dispatched`.
     """
     await conn.execute(_LOCK, workspace_id)
     await conn.execute(_PRUNE, workspace_id)
