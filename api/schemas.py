@@ -87,10 +87,12 @@ DefinitionSource = Annotated[
     ),
 ]
 TargetIds = Annotated[list[UUID], Field(max_length=1000, description="ids of targets; they must be there")]
+GroupRef = Annotated[Printable, StringConstraints(max_length=100)]
+TagName = Annotated[Printable, StringConstraints(max_length=64)]
 GroupNames = Annotated[
-    list[Printable], Field(max_length=100, description="names or ids: all targets of any of these groups")
+    list[GroupRef], Field(max_length=100, description="names or ids: all targets of any of these groups")
 ]
-TagNames = Annotated[list[Printable], Field(max_length=20, description="all targets with any of these tags")]
+TagNames = Annotated[list[TagName], Field(max_length=20, description="all targets with any of these tags")]
 StepOptions = Annotated[
     dict[str, dict[str, object]],
     AfterValidator(_storable),

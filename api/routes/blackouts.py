@@ -10,7 +10,7 @@ from pydantic import AwareDatetime, Field
 from api.action_schemas import Why
 from api.deps import ReadRuns, WriteRuns, no_query
 from api.problems import problems
-from api.schemas import Answer, Printable, Request
+from api.schemas import Answer, GroupRef, Printable, Request, TagName
 from runlane.blackouts import Once, Policy, Weekly
 from runlane.db import blackouts
 from runlane.db.engine import driver
@@ -37,12 +37,8 @@ class NewWindow(Why):
     ends_at: AwareDatetime | None = None
     weekly: WeeklyWindow | None = None
     target_id: UUID | None = Field(default=None, description="only for jobs of this target")
-    group: Annotated[Printable, Field(max_length=100)] | None = Field(
-        default=None, description="only for targets of this group: its name or id"
-    )
-    tag: Annotated[Printable, Field(max_length=64)] | None = Field(
-        default=None, description="only for targets with this tag"
-    )
+    group: GroupRef | None = Field(default=None, description="only for targets of this group: its name or id")
+    tag: TagName | None = Field(default=None, description="only for targets with this tag")
     policy: Policy = Field(
         default=Policy.FINISH, description="of what runs when it opens; cancel: it runs again afterwards"
     )

@@ -11,7 +11,7 @@ from api.action_schemas import Why
 from api.deps import Paging, ReadTargets, WriteTargets, no_query
 from api.etags import IfMatch, etag, version_in
 from api.problems import problems
-from api.schemas import Answer, PageOf, Printable, Request, TagNames, Target
+from api.schemas import Answer, PageOf, Printable, Request, TagName, TagNames, Target
 from runlane.db import groups
 from runlane.db.engine import driver
 from runlane.errors import Conflict, NotFound, Stale, Unconditional
@@ -21,7 +21,7 @@ router = APIRouter(prefix="/groups", tags=["groups"])
 GroupId = Annotated[UUID, Path(description="id of a group")]
 GroupName = Annotated[Printable, StringConstraints(min_length=1, max_length=100, strip_whitespace=True)]
 Rule = Annotated[
-    list[Printable], Field(max_length=20, description="targets with all of these tags are in the group")
+    list[TagName], Field(max_length=20, description="targets with all of these tags are in the group")
 ]
 
 

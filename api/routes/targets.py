@@ -15,6 +15,7 @@ from api.schemas import (
     NewTarget,
     PageOf,
     Printable,
+    TagName,
     TagNames,
     Target,
     TargetIds,
@@ -37,7 +38,7 @@ class TargetQuery(PageQuery):
     """Which targets."""
 
     value: Printable | None = Field(None, max_length=253, description="the target of exactly this spelling")
-    tag: list[Printable] = Field(default=[], max_length=20, description="repeatable: with all of these tags")
+    tag: list[TagName] = Field(default=[], max_length=20, description="repeatable: with all of these tags")
 
 
 class Retag(Why):
@@ -46,8 +47,8 @@ class Retag(Why):
     targets: TargetIds = Field(default_factory=list)
     groups: GroupNames = Field(default_factory=list)
     tags: TagNames = Field(default_factory=list)
-    add: list[Printable] = Field(default_factory=list, max_length=20)
-    remove: list[Printable] = Field(default_factory=list, max_length=20)
+    add: list[TagName] = Field(default_factory=list, max_length=20)
+    remove: list[TagName] = Field(default_factory=list, max_length=20)
 
 
 class Retagged(Answer):

@@ -85,6 +85,8 @@ async def test_bad_run_is_refused_with_its_reason_and_leaves_nothing(
         (_discovery(target) | {"definition": {}}, 422, "definition.invalid", "jobs"),
         (_discovery(target) | {"targets": []}, 422, "run.no_target", "targets"),
         (_discovery(target) | {"targets": ["x"]}, 422, "request.invalid", "targets.0"),
+        (_discovery(target, groups=["x" * 101]), 422, "request.invalid", "groups.0"),
+        (_discovery(target, tags=["x" * 65]), 422, "request.invalid", "tags.0"),
         (_discovery(target, name="a\x1b[2J"), 422, "request.invalid", "name"),
         (_discovery(target, priority="now"), 422, "request.invalid", "priority"),
         (_discovery(target, colour="red"), 422, "request.invalid", "colour"),
