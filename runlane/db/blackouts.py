@@ -17,7 +17,7 @@ from runlane.db import nudges, outbox
 from runlane.db.acts import Act, Action, Deed, acted
 from runlane.db.guards import LIVE_JOB, PENDING
 from runlane.db.pool import Connection, Record
-from runlane.db.selections import find_groups, in_group
+from runlane.db.selections import in_group, keep_groups
 from runlane.errors import Conflict, Invalid, NotFound
 
 MAX_WINDOWS: Final = 100
@@ -139,7 +139,7 @@ async def add_window(conn: Connection, wanted: NewWindow, act: Act) -> Mapping[s
     if sum(each is not None for each in (wanted.target_id, wanted.group, wanted.tag)) > 1:
         detail = "a window is about one target, one group, one tag or the whole workspace"
         raise Invalid(detail, code="blackout.about", fields={"target_id": detail})
-    groups = await find_groups(conn, workspace_id, [wanted.group] if wanted.group is not None else [])
+    groups = await keep_groups(conn, workspace_id, [wanted.group] if wanted.group is not None else [])
     if wanted.target_id and not await conn.fetchval(_IS_TARGET, workspace_id, wanted.target_id):
         raise NotFound("no such target", code="target.not_found")
     await conn.execute(_LOCK, workspace_id)

@@ -20,7 +20,7 @@ from runlane.db.commands import write_schedule
 from runlane.db.definitions import find_definition
 from runlane.db.paging import Orders, Page, PageRequest, fetch_page
 from runlane.db.pool import Connection, Record
-from runlane.db.selections import find_groups, missing_targets
+from runlane.db.selections import keep_groups, missing_targets
 from runlane.db.tables import schedule_fires, schedules
 from runlane.errors import Conflict, Invalid, NotFound, Stale
 from runlane.events import EVENT_CATALOG, Envelope, envelope
@@ -302,7 +302,7 @@ async def _checked(conn: Connection, wanted: NewSchedule, now: datetime) -> dict
     if not (targets or groups or tags):
         faults["targets"] = "targets, groups or tags are required"
     try:
-        run["groups"] = [str(each) for each in await find_groups(conn, wanted.workspace_id, groups)]  # type: ignore[arg-type]
+        run["groups"] = [str(each) for each in await keep_groups(conn, wanted.workspace_id, groups)]  # type: ignore[arg-type]
     except NotFound as error:
         faults["groups"] = error.detail
     if faults:

@@ -83,6 +83,10 @@ SELECT u.name, g.id FROM unnest($2::text[]) u (name)
 LEFT JOIN target_groups g ON g.workspace_id = $1 AND (g.name = u.name OR g.id::text = lower(u.name))
 """
 
+_KEEP: Final = """
+SELECT id FROM target_groups WHERE workspace_id = $1 AND id = ANY($2::uuid[]) ORDER BY id FOR KEY SHARE
+"""
+
 
 def selected(selection: Selection) -> Source:
     """The targets of a selection; what it does not say costs nothing."""
@@ -120,3 +124,15 @@ async def find_groups(conn: Connection, workspace_id: UUID, groups: Sequence[str
         detail = f"no such group: {', '.join(missing[:5])}"
         raise NotFound(detail, code="group.not_found", fields={"groups": detail})
     return sorted({row["id"] for row in rows})
+
+
+async def keep_groups(conn: Connection, workspace_id: UUID, groups: Sequence[str]) -> list[UUID]:
+    """The same for what goes on to be about them: none is deleted until the caller's transaction has ended.
+
+    Raises:
+        NotFound: `group.not_found`.
+    """
+    found = await find_groups(conn, workspace_id, groups)
+    if found and len(await conn.fetch(_KEEP, workspace_id, found)) < len(found):
+        return await find_groups(conn, workspace_id, groups)  # says which was deleted meanwhile
+    return found

@@ -1,16 +1,22 @@
 """Groups and tags: what is in them, and runs about them, however many targets that are."""
 
+import asyncio
 import json
 from pathlib import Path
 from uuid import UUID, uuid4
 
+import httpx2
 import pytest
 
+from runlane.db.acts import Act
 from runlane.db.admit import admit_chunk
+from runlane.db.groups import delete_group
 from runlane.db.pool import Pool
+from runlane.db.schedules import NewSchedule, create_schedule
 from runlane.db.starting import ADMITTED_AT_ONCE
 from tests.integration.api_world import ApiWorld, Caller, assert_problem, served
 from tests.integration.test_cli_api import Terminal
+from tests.waiting import until
 
 pytestmark = pytest.mark.integration
 
@@ -18,6 +24,12 @@ MANY = 100_000
 
 LOOK = {"name": "look", "jobs": {"names": {"run": "dnsprobe"}, "ports": {"run": "portprobe"}}}
 """One step over targets, one over their assets."""
+
+
+SPEC = {
+    "cron": "@daily", "every_s": None, "time_zone": "UTC", "jitter_s": 0, "overlap": "skip", "catch_up_s": 60,
+    "ends_at": None,
+}  # fmt: skip
 
 
 async def group(caller: Caller, name: str = "shops", **keys: object) -> str:
@@ -56,6 +68,11 @@ async def targets_of(caller: Caller, pool: Pool, **body: object) -> list[str]:
         UUID(answer.json()["run_id"]),
     )
     return [row["value"] for row in rows]
+
+
+async def is_done_or(task: asyncio.Task[httpx2.Response], pool: Pool, condition: str) -> bool:
+    """Whether a request has been answered, or a condition in the database holds."""
+    return task.done() or bool(await pool.fetchval(condition))
 
 
 async def test_group_holds_its_members_and_what_its_tags_take_in(
@@ -196,6 +213,30 @@ async def test_edit_needs_the_version_that_was_read_and_renames_what_refers_to_i
     assert made.json()["group_id"] == shops
     assert deleted.status_code == 200
     assert await values(caller, "/v1/targets") == ["a.test"]
+
+
+async def test_group_is_not_deleted_while_a_schedule_or_window_about_it_is_made(
+    caller: Caller, pool: Pool
+) -> None:
+    shops, stores = await group(caller), await group(caller, "stores")
+    run: dict[str, object] = {
+        "definition": LOOK, "targets": [], "groups": ["shops"], "tags": [], "config": {}, "priority": "normal",
+    }  # fmt: skip
+    wanted = NewSchedule(caller.workspace_id, "nightly", run, SPEC)
+    window = {"starts_at": "2099-01-01T00:00Z", "ends_at": "2099-01-02T00:00Z", "group": "stores"}
+    waits = "SELECT EXISTS (SELECT FROM pg_locks WHERE NOT granted)"
+
+    async with pool.acquire() as conn, conn.transaction():
+        await create_schedule(conn, wanted, Act())
+        deleting = asyncio.create_task(caller.http.post(f"/v1/groups/{shops}/delete"))
+        await until(lambda: is_done_or(deleting, pool, waits))
+    async with pool.acquire() as conn, conn.transaction():
+        await delete_group(conn, caller.workspace_id, UUID(stores), Act())
+        making = asyncio.create_task(caller.http.post("/v1/blackouts", json=window))
+        await until(lambda: is_done_or(making, pool, waits))
+
+    assert_problem(await deleting, 409, "group.in_use")
+    assert_problem(await making, 404, "group.not_found")
 
 
 async def test_run_of_100000_targets_is_rows_and_is_prepared_chunk_by_chunk(
