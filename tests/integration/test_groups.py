@@ -220,7 +220,7 @@ async def test_group_is_not_deleted_while_a_schedule_or_window_about_it_is_made(
 ) -> None:
     shops, stores = await group(caller), await group(caller, "stores")
     run: dict[str, object] = {
-        "definition": LOOK, "targets": [], "groups": ["shops"], "tags": [], "config": {}, "priority": "normal",
+        "definition": LOOK, "groups": ["shops"], "targets": [], "tags": [], "config": {}, "priority": "high",
     }  # fmt: skip
     wanted = NewSchedule(caller.workspace_id, "nightly", run, SPEC)
     window = {"starts_at": "2099-01-01T00:00Z", "ends_at": "2099-01-02T00:00Z", "group": "stores"}
