@@ -107,9 +107,9 @@ class ResultActivities:
             await outbox.insert(conn, events_of(decisions, datetime.now(UTC)))
             again = {attempt.dispatch_id for attempt in merge.failed}
             late = waiting | _staged_late(attempts, locked) - again
+            over = {i: ending for i, ending in endings.items() if ending is not Ending.RUNNING}
             for is_lost in (False, True):
-                over = {i: e for i, e in endings.items() if e is not Ending.RUNNING}
-                ended = [i for i, e in over.items() if (e is Ending.LOST) is is_lost]
+                ended = [i for i, ending in over.items() if (ending is Ending.LOST) is is_lost]
                 closed = [i for i in ended if i not in again | late]
                 if closed:
                     late |= await settle.close(conn, closed, is_lost=is_lost)
