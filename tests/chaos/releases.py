@@ -62,7 +62,7 @@ class Rule:
 
 
 def rules(heartbeat_s: float) -> list[Rule]:
-    """Source: the definition of done. A frozen or cut-off worker is only missed by its heartbeats."""
+    """What docs/chaos.md promises. A frozen or cut-off worker is only missed by its heartbeats."""
     return [
         Rule(Strike.STOP, "released", 1.0, share=0.95, is_to_be_claimed=True),
         Rule(Strike.KILL, "lost", 3.0),
