@@ -79,6 +79,7 @@ WORKER_PROTOCOL: Final = 1
 # Codes of problems that our own clients act on
 IN_FLIGHT_CODE: Final = "idempotency.in_flight"
 WORKER_TOKEN_CODE: Final = "worker.token"  # noqa: S105  # a code, not a token
+ROTATION_NOT_DUE_CODE: Final = "worker.rotation_not_due"
 IDENTITY_CONFLICT_CODE: Final = "worker.identity_conflict"
 
 SCAN_QUEUE_PREFIX: Final = "scan."

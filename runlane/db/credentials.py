@@ -108,7 +108,7 @@ async def issue_token(conn: Connection, worker: Worker, pepper: bytes, most_days
         _ISSUE, worker.worker_id, digest(token, pepper), worker.require_incarnation(), most_days
     )
     if issued is None:
-        raise Conflict("nobody has asked for a new credential", code="worker.rotation_not_due")
+        raise Conflict("nobody has asked for a new credential", code=names.ROTATION_NOT_DUE_CODE)
     return token
 
 

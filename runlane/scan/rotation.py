@@ -4,13 +4,15 @@ The new token is on disk before it is used, and its first use is what makes it v
 lost in between, the file and the API agree.
 """
 
+import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import structlog
 
-from runlane.errors import Unavailable
+from runlane import names
+from runlane.errors import Conflict, Unavailable
 from runlane.scan.client import WorkerApi
 from runlane.scan.credential import Credential, save_credential
 
@@ -48,13 +50,25 @@ class Rotation:
     folder: Path
     worker_id: str
     token: Token
+    _turn: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     async def renew(self) -> None:
         """Asks for a token, keeps it and uses it. What goes wrong on the way is tried again at the next word.
 
+        Harmless when none is due any more. Calls follow each other: only the last token given out is good.
+
         Raises:
             Refused: this process is not, or no longer, the worker.
         """
+        try:
+            async with self._turn:
+                await self._renew()
+        except Conflict as error:
+            if error.code != names.ROTATION_NOT_DUE_CODE:
+                raise
+            log.info("credential_not_due")
+
+    async def _renew(self) -> None:
         try:
             fresh = await self.api.new_credential()
             save_credential(self.folder, Credential(self.worker_id, fresh))

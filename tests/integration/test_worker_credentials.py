@@ -1,5 +1,6 @@
 """Rotation of a scan worker's credential, asked for by a person or due by age."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 from uuid import UUID, uuid4
@@ -13,6 +14,7 @@ from runlane.db.keys import NewKey, Scope, create_key
 from runlane.db.pool import Pool
 from runlane.errors import Conflict, Unauthenticated
 from runlane.scan.credential import load_credential
+from runlane.scan.rotation import Rotation, Token
 from runlane.settings import Settings
 from tests.integration.gateway_host import RawHost, present_host, raw_host, refused
 from tests.integration.worker_host import NOTHING, Host, joined_host, life
@@ -116,6 +118,25 @@ async def test_token_whose_answer_was_lost_is_asked_for_again(world: World) -> N
         async with joined_host(world, token, host.incarnation) as later:
             assert later.joined.worker_id == host.joined.worker_id
             assert not (await later.api.heartbeat(NOTHING)).must_rotate
+
+
+async def test_worker_that_is_told_twice_that_a_credential_is_due_goes_on_with_the_one_it_keeps(
+    world: World, tmp_path: Path
+) -> None:
+    async with joined_host(world) as host:
+        await ask(world, host.joined.worker_id)
+        token = Token(str(host.joined.token))
+        token.follow(host.api.use_token)
+        rotation = Rotation(host.api, tmp_path, host.joined.worker_id, token)
+
+        await asyncio.gather(rotation.renew(), rotation.renew())  # by both heartbeats when a drain begins
+        await host.api.heartbeat(NOTHING)
+        await rotation.renew()  # by an API with other settings than the one that is asked then
+        answer = await host.api.heartbeat(NOTHING)
+
+    kept = load_credential(tmp_path)
+    assert kept is not None
+    assert (kept.token, answer.must_rotate) == (token.value, False)
 
 
 async def test_credential_is_given_only_when_one_is_due(world: World) -> None:
