@@ -257,12 +257,22 @@ async def results(request: Request) -> Response:
         object_ref=_object_ref(body, dispatch),
     )
     if delivery.object_ref is not None:
+        async with resources.system_pool.acquire() as conn:
+            await _hold(conn, worker, delivery.object_ref)  # before anything is done to the object
         await _require_object(resources, delivery.object_ref)
     async with resources.system_pool.acquire() as conn, conn.transaction():
-        if delivery.object_ref is not None:
-            await _accept(conn, worker, delivery.object_ref)
-        staged = await staging.stage(conn, delivery)
+        staged = await _stage(conn, worker, delivery)
     return _json({"accepted": staged.accepted, "stale": staged.stale})
+
+
+async def _stage(conn: Connection, worker: Worker, delivery: staging.Delivery) -> staging.Staged:
+    if delivery.object_ref is None:
+        return await staging.stage(conn, delivery)
+    await _hold(conn, worker, delivery.object_ref)
+    staged = await staging.stage(conn, delivery)
+    if staged.accepted:
+        await uploads.note_staged(conn, delivery.object_ref)
+    return staged
 
 
 async def _require_object(resources: Resources, ref: staging.ObjectRef) -> None:
@@ -275,8 +285,8 @@ async def _require_object(resources: Resources, ref: staging.ObjectRef) -> None:
         raise Invalid("the object is not as large as was announced", code="result.object")
 
 
-async def _accept(conn: Connection, worker: Worker, ref: staging.ObjectRef) -> None:
-    if not await uploads.accept(conn, worker.worker_id, ref):
+async def _hold(conn: Connection, worker: Worker, ref: staging.ObjectRef) -> None:
+    if not await uploads.hold(conn, worker.worker_id, ref):
         raise Invalid("the object is not the one that was announced", code="result.object")
 
 

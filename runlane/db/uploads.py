@@ -55,10 +55,13 @@ INSERT INTO uploads (workspace_id, worker_id, dispatch_id, object_key, size_byte
 VALUES ($1, $2, $3, $4, $5, $6, clock_timestamp() + $7::interval)
 """
 
-_ACCEPT = """
-UPDATE uploads SET staged_at = coalesce(staged_at, clock_timestamp())
-WHERE object_key = $1 AND worker_id = $2 AND size_bytes = $3 AND sha256 = $4
-RETURNING id
+_HOLD = """
+SELECT id FROM uploads WHERE object_key = $1 AND worker_id = $2 AND size_bytes = $3 AND sha256 = $4
+FOR NO KEY UPDATE
+"""
+
+_NOTE_STAGED = """
+UPDATE uploads SET staged_at = clock_timestamp() WHERE object_key = $1 AND staged_at IS NULL
 """
 
 _FIND_EXPIRED = """
@@ -103,10 +106,14 @@ async def reserve(conn: Connection, wanted: Wanted, fresh_key: str, expiry: time
     return fresh_key
 
 
-async def accept(conn: Connection, worker_id: UUID, ref: ObjectRef) -> bool:
-    """Notes that a body is staged; False if this worker was given no such place for it. Repeatable."""
-    found = await conn.fetchval(_ACCEPT, ref.key, worker_id, ref.size_bytes, ref.sha256)
-    return found is not None
+async def hold(conn: Connection, worker_id: UUID, ref: ObjectRef) -> bool:
+    """Whether this worker was given this place for this body; it stays until the transaction has ended."""
+    return await conn.fetchval(_HOLD, ref.key, worker_id, ref.size_bytes, ref.sha256) is not None
+
+
+async def note_staged(conn: Connection, ref: ObjectRef) -> None:
+    """Notes that a result refers to what lies there, so that it no longer counts. Repeatable."""
+    await conn.execute(_NOTE_STAGED, ref.key)
 
 
 async def find_expired(conn: Connection, after: UUID, limit: int) -> list[UUID]:

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from urllib.parse import urlsplit
-from uuid import UUID
+from uuid import UUID, uuid4
 
 import httpx2
 import pytest
@@ -154,6 +154,38 @@ async def test_worker_that_uploads_and_never_stages_is_stopped(
         of_size = [await place(world, neighbour, dispatch_id, BODY + b"%d" % n) for n in range(3)]
     assert [each.get("code") for each in answers] == [None, None, None, "upload.too_many"]
     assert [each.get("code") for each in of_size] == [None, None, "upload.too_many"]
+
+
+async def test_object_that_nothing_was_staged_from_counts_until_it_is(
+    world: World, storage: Storage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(uploads, "MOST_OUTSTANDING", 1)
+    async with claimed_host(world) as (host, dispatch_id, claimed):
+        given = await place(world, host, dispatch_id)
+        assert await put(given["url"], BODY) == 200
+        fields = package(host, dispatch_id, claimed).fields
+        located = {"key": given["key"], "size": len(BODY), "sha256": hashlib.sha256(BODY).hexdigest()}
+        strangers = [{**fields["members"][0], "job_id": str(uuid4())}]  # type: ignore[index]
+        stale = await host.api.results({**fields, "members": strangers, "object": located}, None)
+        full = await place(world, host, dispatch_id, BODY + b"y")
+        await stage(host, dispatch_id, given, BODY, fields)
+        free = await place(world, host, dispatch_id, BODY + b"y")
+    assert stale.accepted == ()
+    assert (full.get("code"), "url" in free) == ("upload.too_many", True)
+    await storage.discard([given["key"]])
+
+
+async def test_object_of_another_worker_is_neither_staged_nor_removed(world: World, storage: Storage) -> None:
+    async with claimed_host(world) as (host, dispatch_id, claimed), joined_host(world) as neighbour:
+        given = await place(world, host, dispatch_id)
+        assert await put(given["url"], BODY) == 200
+        located = {"key": given["key"], "size": 1, "sha256": hashlib.sha256(BODY).hexdigest()}
+        fields = package(neighbour, dispatch_id, claimed).fields
+        with pytest.raises(Invalid) as refused:
+            await neighbour.api.results({**fields, "object": located}, None)
+    assert refused.value.code == "result.object"
+    assert await storage.size_of(given["key"]) == len(BODY)
+    await storage.discard([given["key"]])
 
 
 async def test_sweep_removes_what_was_never_staged_and_what_came_back_after_its_merge(
