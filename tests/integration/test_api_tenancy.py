@@ -153,7 +153,7 @@ async def test_no_route_is_left_out_of_these_tests(world: ApiWorld) -> None:
     covered |= {"/v1/runs/{run_id}/progress", "/v1/jobs/{job_id}/tail"}  # of progress, of the live tail
 
     covered |= {"/v1/screenshots", "/v1/screenshots/{screenshot_id}/image"}  # of screenshots
-    for kind in ("limit", "exclusion"):  # of limits, of exclusions
+    for kind in ("limit", "exclusion", "rate"):  # of limits, of exclusions, of rates
         rows = {f"/{kind}s", f"/{kind}s/{{{kind}_id}}/remove"}
         covered |= {f"/v1{path}" for path in rows} | {f"/v1/platform{path}" for path in rows}
     switches = {f"/connectors{tail}" for tail in ("", "/{slug}/disable", "/{slug}/enable")}  # of connectors
@@ -163,9 +163,16 @@ async def test_no_route_is_left_out_of_these_tests(world: ApiWorld) -> None:
     covered |= {f"/v1/{scope}workers/{{worker_id}}/rotate" for scope in ("", "platform/")}  # of credentials
     covered |= {"/v1/targets/import", "/v1/schedules"}  # of imports, of schedules
     covered |= {
-        f"/v1/schedules/{{schedule_id}}{tail}" for tail in ("", "/fires", "/pause", "/resume", "/delete")
+        f"/v1/schedules/{{schedule_id}}{tail}"
+        for tail in ("", "/fires", "/pause", "/resume", "/delete", "/run")
     }
     covered |= {"/v1/definitions", "/v1/definitions/{definition_id}/delete"}  # of triggers
+    covered |= {f"/v1/definitions/{{definition_id}}{tail}" for tail in ("", "/versions")}  # of definitions
+    changes = ("", "/targets", "/delete", "/members", "/members/remove")  # of groups
+    covered |= {"/v1/groups", "/v1/targets/tags"} | {f"/v1/groups/{{group_id}}{tail}" for tail in changes}
+    covered |= {"/v1/config-profiles", "/v1/config-profiles/{profile_id}/delete"}  # of profiles
+    covered |= {f"/v1/secrets{tail}" for tail in ("", "/{name}", "/{name}/remove")}  # of secrets
+    covered |= {"/v1/platform/secrets/rotate"}
     assert _paths(world.app) == covered
 
 

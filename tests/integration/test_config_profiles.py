@@ -51,6 +51,9 @@ async def test_unknown_profile_is_refused_when_it_is_saved_and_when_it_is_starte
 
     fits = await caller.http.put("/v1/definitions", json={"definition": body["definition"]})
     unfit = await caller.http.put("/v1/definitions", json={"definition": other_tool})
+    async with world.caller("theirs") as theirs:
+        listed = (await theirs.http.get(PATH)).json()["items"]
+        foreign = await theirs.http.post(f"{PATH}/{saved['id']}/delete")
     gone = await caller.http.post(f"{PATH}/{saved['id']}/delete")
     refused = await caller.http.post("/v1/runs", json=body)
 
@@ -58,8 +61,8 @@ async def test_unknown_profile_is_refused_when_it_is_saved_and_when_it_is_starte
     assert_problem(unfit, 422, "config_profile.unknown")
     problem = assert_problem(refused, 422, "config_profile.unknown")
     assert list(problem["fields"]) == ["jobs.only.config_profile"]  # type: ignore[call-overload]  # a mapping
-    async with world.caller("theirs") as theirs:
-        assert (await theirs.http.get(PATH)).json()["items"] == []
+    assert listed == []
+    assert_problem(foreign, 404, "config_profile.not_found")
 
 
 async def test_profile_is_checked_as_the_options_of_a_step_are(caller: Caller, pool: Pool) -> None:

@@ -166,6 +166,8 @@ async def test_group_of_another_workspace_is_not_there_and_takes_no_foreign_targ
             await theirs.http.get(f"/v1/groups/{shops}"),
             await theirs.http.get(f"/v1/groups/{shops}/targets"),
             await theirs.http.post(f"/v1/groups/{shops}/members", json={"tags": ["prod"]}),
+            await theirs.http.post(f"/v1/groups/{shops}/members/remove", json={"tags": ["prod"]}),
+            await theirs.http.patch(f"/v1/groups/{shops}", json={"name": "x"}, headers={"If-Match": '"1"'}),
             await theirs.http.post(f"/v1/groups/{shops}/delete"),
             await theirs.http.post("/v1/runs", json={"definition": LOOK, "groups": [shops]}),
         ]

@@ -87,6 +87,7 @@ async def test_others_neither_see_a_secret_nor_set_one_without_the_scope(
     async with world.caller("theirs") as theirs, world.caller_of(caller.workspace_id, ["runs:write"]) as runs:
         seen = (await theirs.http.get("/v1/secrets")).json()["items"]
         refused = await runs.http.put("/v1/secrets/site", json={"value": VALUE})
+        foreign = await theirs.http.post("/v1/secrets/site/remove")
     api = await asyncpg.connect(settings.database_api_url)
     try:
         await api.execute("SELECT set_config('runlane.workspace', $1, false)", str(caller.workspace_id))
@@ -98,6 +99,7 @@ async def test_others_neither_see_a_secret_nor_set_one_without_the_scope(
 
     assert seen == []
     assert_problem(refused, 403, "key.scope")
+    assert_problem(foreign, 404, "secret.not_found")
 
 
 async def test_without_a_key_secrets_are_refused_and_everything_else_works(
