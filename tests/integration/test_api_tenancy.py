@@ -8,7 +8,6 @@ from uuid import UUID
 import orjson
 import pytest
 import pytest_asyncio
-from fastapi import FastAPI
 from sqlalchemy import text
 
 from runlane.db.engine import driver, open_engine, workspace_transaction
@@ -125,59 +124,6 @@ async def test_filters_by_ids_of_another_workspace_find_nothing(ours: Tenant, th
         f"/v1/findings?target={theirs.target}",
     ):
         assert (await ours.caller.http.get(path)).json()["items"] == [], path
-
-
-ACTIONS = {
-    "/v1/jobs/cancel",
-    *(f"/v1/jobs/{{job_id}}/{verb}" for verb in ("cancel", "priority", "rerun")),
-    *(f"/v1/runs/{{run_id}}/{verb}" for verb in ("pause", "priority", "rerun")),
-    *(f"/v1/runs/{{run_id}}/steps/{{step_id}}/{verb}" for verb in ("cancel", "priority")),
-    "/v1/operations",
-    "/v1/operations/{operation_id}",
-    "/v1/operations/{operation_id}/abort",
-    "/v1/pauses",
-    "/v1/pauses/{pause_id}/lift",
-    "/v1/platform/pauses",
-    "/v1/platform/pauses/{pause_id}/lift",
-}
-"""Covered beside what they do, in `test_api_actions.py`."""
-
-
-async def test_no_route_is_left_out_of_these_tests(world: ApiWorld) -> None:
-    covered = {*LISTS, "/v1/targets/{target_id}", "/v1/jobs/{job_id}", "/healthz", "/readyz"}
-    covered |= {f"/v1/runs/{{run_id}}{tail}" for tail in ("", "/cancel", "/resume")}
-    covered |= ACTIONS
-
-    covered |= {"/v1/jobs/{job_id}/why", "/v1/runs/{run_id}/why"}  # see the tests of waits
-    covered |= {f"/v1/jobs/{{job_id}}/{view}" for view in ("attempts", "errors", "result")}  # of evidence
-    covered |= {"/v1/runs/{run_id}/progress", "/v1/jobs/{job_id}/tail"}  # of progress, of the live tail
-
-    covered |= {"/v1/screenshots", "/v1/screenshots/{screenshot_id}/image"}  # of screenshots
-    for kind in ("limit", "exclusion", "rate"):  # of limits, of exclusions, of rates
-        rows = {f"/{kind}s", f"/{kind}s/{{{kind}_id}}/remove"}
-        covered |= {f"/v1{path}" for path in rows} | {f"/v1/platform{path}" for path in rows}
-    switches = {f"/connectors{tail}" for tail in ("", "/{slug}/disable", "/{slug}/enable")}  # of connectors
-    covered |= {f"/v1{scope}{path}" for path in switches for scope in ("", "/platform")}
-    covered |= {"/v1/connectors/{slug}"}
-    covered |= {"/v1/jobs/{job_id}/remerge", "/v1/blackouts", "/v1/blackouts/{window_id}/remove"}
-    covered |= {f"/v1/{scope}workers/{{worker_id}}/rotate" for scope in ("", "platform/")}  # of credentials
-    covered |= {"/v1/targets/import", "/v1/schedules"}  # of imports, of schedules
-    covered |= {
-        f"/v1/schedules/{{schedule_id}}{tail}"
-        for tail in ("", "/fires", "/pause", "/resume", "/delete", "/run")
-    }
-    covered |= {"/v1/definitions", "/v1/definitions/{definition_id}/delete"}  # of triggers
-    covered |= {f"/v1/definitions/{{definition_id}}{tail}" for tail in ("", "/versions")}  # of definitions
-    changes = ("", "/targets", "/delete", "/members", "/members/remove")  # of groups
-    covered |= {"/v1/groups", "/v1/targets/tags"} | {f"/v1/groups/{{group_id}}{tail}" for tail in changes}
-    covered |= {"/v1/config-profiles", "/v1/config-profiles/{profile_id}/delete"}  # of profiles
-    covered |= {f"/v1/secrets{tail}" for tail in ("", "/{name}", "/{name}/remove")}  # of secrets
-    covered |= {"/v1/platform/secrets/rotate"}
-    assert _paths(world.app) == covered
-
-
-def _paths(app: FastAPI) -> set[str]:
-    return set(app.openapi()["paths"])
 
 
 async def test_inventory_rows_carry_what_a_person_needs(ours: Tenant) -> None:
