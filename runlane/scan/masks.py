@@ -12,6 +12,8 @@ from dataclasses import replace
 from typing import Final
 from urllib.parse import quote
 
+import orjson
+
 from runlane.scan.wire import Member
 
 MASK: Final = "***"
@@ -43,22 +45,44 @@ class Masks:
 
     def text(self, text: str) -> str:
         """An error or an argument, also where it holds a part of a secret."""
-        for secret in self._texts:
-            text = text.replace(secret, MASK)
+        text = self._whole(text)
         return self._without_pieces(text) if self._pieces else text
 
     def member(self, member: Member) -> Member:
         """What is said of a job: its error, its arguments, its records and what was looked at."""
         if not self._texts:
             return member
-        coverage = json.loads(self.line(json.dumps(dict(member.coverage)).encode()))
         return replace(
             member,
             error=None if member.error is None else self.text(member.error),
             argv=tuple(self.text(argument) for argument in member.argv),
-            records=tuple(self.line(record) for record in member.records),
-            coverage=coverage,
+            records=tuple(self._record(record) for record in member.records),
+            coverage={self._whole(key): self._value(each) for key, each in member.coverage.items()},
         )
+
+    def _record(self, record: bytes) -> bytes:
+        """A JSON text, which stays one whatever is masked in it."""
+        if self.line(record) == record:
+            return record
+        return orjson.dumps(self._value(orjson.loads(record)))
+
+    def _value(self, value: object) -> object:
+        match value:
+            case str():
+                return self._whole(value)
+            case dict():
+                return {self._whole(str(key)): self._value(each) for key, each in value.items()}
+            case list():
+                return [self._value(each) for each in value]
+            case int() | float() if self._whole(json.dumps(value)) != json.dumps(value):
+                return MASK
+            case _:
+                return value
+
+    def _whole(self, text: str) -> str:
+        for secret in self._texts:
+            text = text.replace(secret, MASK)
+        return text
 
     def _without_pieces(self, text: str) -> str:
         hidden = bytearray(len(text))

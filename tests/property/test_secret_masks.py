@@ -73,6 +73,18 @@ def test_all_that_is_said_of_a_job_is_masked(secret: str) -> None:
     assert json.loads(masked.records[0]) == {"title": f"hello {MASK}"}
 
 
+@given(st.text("0123456789", min_size=PIECE, max_size=18).filter(lambda digits: digits[0] != "0"))
+def test_secret_of_digits_is_masked_in_numbers_and_leaves_json(secret: str) -> None:
+    record = b'{"length":%b,"title":"no %b"}' % (secret.encode(), secret.encode())
+    coverage = {"port": int(secret), "at": [f"{secret}.test", 1, None]}
+    member = Member("job", 1, Outcome.COMPLETED, None, True, True, coverage, (record,))
+
+    masked = Masks([secret]).member(member)
+
+    assert masked.coverage == {"port": MASK, "at": [f"{MASK}.test", 1, None]}
+    assert json.loads(masked.records[0]) == {"length": MASK, "title": f"no {MASK}"}
+
+
 @given(OPTIONS)
 def test_options_are_resolved_wherever_they_refer_to_a_secret(options: object) -> None:
     values = {name: f"value of {name}" for name in names_in(options)}
