@@ -1,6 +1,6 @@
 """Every route of the API, as its own description lists them: none reaches what is another workspace's.
 
-A route that is added is in these tests at once. One that names a new kind of thing fails until one is made here.
+A route that is added is in these tests at once. One that names a new kind of thing fails until one is made.
 """
 
 from collections.abc import Iterator, Mapping
