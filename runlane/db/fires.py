@@ -53,7 +53,8 @@ class Fired:
 
 _SCHEDULE: Final = """
 SELECT s.* FROM schedules s JOIN workspaces w ON w.id = s.workspace_id
-WHERE s.id = $1 AND s.deleted_at IS NULL AND w.deleted_at IS NULL
+WHERE s.id = $1 AND ($2::uuid IS NULL OR s.workspace_id = $2)
+  AND s.deleted_at IS NULL AND w.deleted_at IS NULL
 FOR UPDATE OF s
 """
 
@@ -133,7 +134,7 @@ async def fire(conn: Connection, asked: Fire) -> Fired:
 
     One that ran or was skipped is answered as it was; one that waits, or counted as missed, is decided now.
     """
-    schedule = await conn.fetchrow(_SCHEDULE, asked.schedule_id)
+    schedule = await conn.fetchrow(_SCHEDULE, asked.schedule_id, None)
     if schedule is None:
         await conn.execute(_DROP_WAITING, asked.schedule_id, asked.due_at)
         return Fired(None)
@@ -162,8 +163,8 @@ async def fire_now(conn: Connection, workspace_id: UUID, schedule_id: UUID, act:
     Raises:
         NotFound: `schedule.not_found`.
     """
-    schedule = await conn.fetchrow(_SCHEDULE, schedule_id)
-    if schedule is None or schedule["workspace_id"] != workspace_id:
+    schedule = await conn.fetchrow(_SCHEDULE, schedule_id, workspace_id)
+    if schedule is None:
         raise NotFound("no such schedule", code="schedule.not_found")
     due_at = await conn.fetchval("SELECT clock_timestamp()")
     workflow_id = f"{names.fire_workflow_id(schedule_id)}-{due_at.isoformat()}"
