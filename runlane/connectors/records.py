@@ -12,6 +12,7 @@ import orjson
 from runlane.tools.adapters.adapter import Conclusion, Ended, Raw, ToolJob
 from runlane.tools.adapters.jobs import BadTarget
 from runlane.tools.adapters.options import Options
+from runlane.tools.clean import clean
 from runlane.tools.records import MalformedRecord
 
 MAX_ERROR: Final = 2_000
@@ -45,7 +46,7 @@ class RecordReader:
             raise MalformedRecord("a line about another job")
         match said:
             case {"record": dict(record)}:
-                return (record,)
+                return (_cleaned(record),)
             case {"done": dict(done)}:
                 self._done = done
             case {"tick": int()}:
@@ -61,18 +62,32 @@ class RecordReader:
             BadTarget: the connector says that the job can never be done.
         """
         done = self._done or {}
-        error = str(done["error"])[:MAX_ERROR] if done.get("error") else None
+        said = done.get("error")
+        error = said[:MAX_ERROR] if isinstance(said, str) and said else None
         if done.get("outcome") == "fatal":
             raise BadTarget(error or "the connector calls the job impossible")
         if ended.code:
             return Conclusion(failure=error or f"exit code {ended.code}")
         if done.get("outcome") != "completed":
             return Conclusion(failure=error or "the container ended without a last word")
-        coverage = done.get("coverage", {})
-        is_sound = isinstance(coverage, dict) and len(orjson.dumps(coverage)) <= MAX_COVERAGE_BYTES
+        coverage = _sound(done.get("coverage", {}))
         return Conclusion(
-            complete=done.get("complete") is True and is_sound,
+            complete=done.get("complete") is True and coverage is not None,
             reachable=done.get("reachable") is True,
-            coverage=coverage if isinstance(coverage, dict) and is_sound else {},
+            coverage=coverage or {},
             note=error,
         )
+
+
+def _sound(coverage: object) -> Mapping[str, object] | None:
+    """The coverage; None if it is no object or too large to be passed on."""
+    if not isinstance(coverage, dict):
+        return None
+    cleaned = _cleaned(coverage)
+    return cleaned if len(orjson.dumps(cleaned)) <= MAX_COVERAGE_BYTES else None
+
+
+def _cleaned(said: dict[str, object]) -> Mapping[str, object]:
+    """An object of a container, within the depth that is written and taken everywhere."""
+    cleaned = clean(said)
+    return cleaned if isinstance(cleaned, dict) else {}

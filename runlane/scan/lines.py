@@ -65,9 +65,20 @@ _OUTCOMES: Final[Mapping[str, Outcome | None]] = {
 def read_line(line: bytes) -> Line:
     """Reads one line of a child's output; never raises."""
     try:
-        message: object = orjson.loads(line)
-    except orjson.JSONDecodeError:
+        return _read(orjson.loads(line))
+    except (orjson.JSONDecodeError, orjson.JSONEncodeError):  # the latter: nested too deep to be passed on
         return Garbled()
+
+
+def is_sound(coverage: object) -> bool:
+    """Whether a coverage may be passed on: an object, and neither too large nor nested too deep."""
+    try:
+        return isinstance(coverage, dict) and len(orjson.dumps(coverage)) <= MAX_COVERAGE_BYTES
+    except orjson.JSONEncodeError:
+        return False
+
+
+def _read(message: object) -> Line:
     match message:
         case {"job": str(job_id), "record": dict(record)}:
             return RecordLine(job_id, orjson.dumps(record))
@@ -84,15 +95,15 @@ def _read_done(job_id: str, done: Mapping[str, object]) -> DoneLine:
     if not isinstance(outcome, str) or outcome not in _OUTCOMES:
         return DoneLine(job_id, Outcome.TOOL_FAILED, "the tool ended the job without a known outcome")
     coverage = done.get("coverage")
-    is_sound = isinstance(coverage, dict) and len(orjson.dumps(coverage)) <= MAX_COVERAGE_BYTES
+    is_kept = is_sound(coverage)
     error = done.get("error")
     return DoneLine(
         job_id=job_id,
         outcome=_OUTCOMES[outcome],
         error=error[:MAX_ERROR] if isinstance(error, str) else None,
-        complete=done.get("complete") is True and is_sound,
+        complete=done.get("complete") is True and is_kept,
         reachable=done.get("reachable") is True,
-        coverage=coverage if isinstance(coverage, dict) and is_sound else {},
+        coverage=coverage if isinstance(coverage, dict) and is_kept else {},
     )
 
 

@@ -268,6 +268,19 @@ def test_line_that_says_nothing_costs_itself(line: bytes) -> None:
         reader.feed(line)
 
 
+def test_what_a_container_nests_deep_is_cut_where_it_is_read() -> None:
+    _, reader = start(read_manifest(ECHO), ToolJob("a", "lab.test"))
+    deep = b'{"a":' * 900 + b"{}" + b"}" * 900
+    last = b'{"done":{"outcome":"completed","complete":true,"coverage":%b,"error":%b}}' % (deep, deep)
+
+    (record,) = reader.feed(b'{"record":%b}' % deep)
+    reader.feed(last)
+    conclusion = reader.conclude(Ended(0, ""))
+
+    assert orjson.dumps(record).count(b"a") == orjson.dumps(conclusion.coverage).count(b"a") < 100
+    assert (conclusion.complete, conclusion.note) == (True, None)
+
+
 def test_container_without_a_last_word_has_no_result() -> None:
     _, reader = start(read_manifest(ECHO), ToolJob("a", "lab.test"))
 

@@ -97,6 +97,14 @@ def test_what_is_no_line_of_the_protocol_is_garbled(value: object) -> None:
     assert read_line(json.dumps([value]).encode()) == Garbled()
 
 
+def test_what_is_nested_deep_is_dropped_and_the_result_is_not_complete() -> None:
+    deep = b'{"a":' * 900 + b"{}" + b"}" * 900
+
+    assert read_line(b'{"job":"a","record":%b}' % deep) == Garbled()
+    said = read_line(b'{"job":"a","done":{"outcome":"completed","complete":true,"coverage":%b}}' % deep)
+    assert said == DoneLine("a", Outcome.COMPLETED)
+
+
 def test_job_line_joins_common_options_and_the_attempt() -> None:
     text = job_lines([ClaimedJob("a", 2, {"host": "h"}), ClaimedJob("b", 1, {"host": "i"})], {"ports": "80"})
 
