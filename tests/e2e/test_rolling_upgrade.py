@@ -23,8 +23,9 @@ pytestmark = pytest.mark.e2e
 HOST = "host"
 """The scan worker, which reaches the API and the gateway by the addresses that stay."""
 
-BREATH_S = 1.0
-"""Work between two replacements: each meets jobs in every state."""
+_TAKEN = "SELECT count(*) FROM job_attempts"
+_MORE = "SELECT count(*) >= $1 + 12 FROM job_attempts WHERE ended_at IS NOT NULL"
+"""Jobs end that were taken after the replacement: twice as many as are worked on at once."""
 
 
 async def start_host(installation: Installation, api_url: str) -> None:
@@ -58,8 +59,18 @@ async def replace_everything(installation: Installation, api_port: int, gateway_
         ("gateway", {"RUNLANE_GATEWAY_PORT": str(gateway_port)}),
     ):
         await upgrade.beside(name, **more)
-        await asyncio.sleep(BREATH_S)
+        await work_goes_on(installation)
     await installation.platform.stack.restart(HOST)
+
+
+async def work_goes_on(installation: Installation) -> None:
+    """Returns when jobs have ended that were taken after the call: the next replacement meets all states."""
+    taken = await installation.pool.fetchval(_TAKEN)
+
+    async def is_done() -> bool:
+        return bool(await installation.pool.fetchval(_MORE, taken))
+
+    await until(is_done, UP_S)
 
 
 async def test_every_process_is_replaced_under_load_and_nothing_is_lost_or_charged(tmp_path: Path) -> None:
