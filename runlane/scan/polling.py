@@ -42,6 +42,30 @@ class Temporal:
     """It stays for the whole life; the token may be replaced."""
 
 
+async def connect(temporal: Temporal, stop: asyncio.Event) -> Client | None:
+    """A client that always presents the token of the moment; None if the stop came first."""
+    backoff = new_backoff()
+    host = temporal.address.removeprefix(_TLS)
+    while not stop.is_set():
+        try:
+            client = await Client.connect(
+                host,
+                namespace=temporal.namespace,
+                identity=temporal.identity,
+                api_key=temporal.token.value,
+                tls=host != temporal.address,
+                rpc_metadata={names.GATEWAY_INCARNATION_KEY: temporal.incarnation},
+            )
+        except (RuntimeError, RPCError) as error:
+            log.warning("gateway_away", address=temporal.address, error=str(error))
+        else:
+            temporal.token.follow(partial(setattr, client, "api_key"))
+            client.api_key = temporal.token.value  # it may have been replaced while we connected
+            return client
+        await pause(backoff.next(), stop)
+    return None
+
+
 @dataclass(frozen=True, slots=True)
 class Poller:
     """Serves queues until told to stop; batches in hand then have `drain_s` to finish."""
@@ -53,33 +77,12 @@ class Poller:
 
     async def serve(self, stop: asyncio.Event) -> None:
         """Returns when the stop has come and nothing runs any more."""
-        client = await self._connect(stop)
+        client = await connect(self.temporal, stop)
         if client is None:
             return
         async with asyncio.TaskGroup() as group:
             for queue in self.queues:
                 group.create_task(self._serve_queue(client, queue, stop))
-
-    async def _connect(self, stop: asyncio.Event) -> Client | None:
-        backoff = new_backoff()
-        host = self.temporal.address.removeprefix(_TLS)
-        while not stop.is_set():
-            try:
-                client = await Client.connect(
-                    host,
-                    namespace=self.temporal.namespace,
-                    identity=self.temporal.identity,
-                    api_key=self.temporal.token.value,
-                    tls=host != self.temporal.address,
-                    rpc_metadata={names.GATEWAY_INCARNATION_KEY: self.temporal.incarnation},
-                )
-            except (RuntimeError, RPCError) as error:
-                log.warning("gateway_away", address=self.temporal.address, error=str(error))
-            else:
-                self.temporal.token.follow(partial(setattr, client, "api_key"))
-                return client
-            await pause(backoff.next(), stop)
-        return None
 
     async def _serve_queue(self, client: Client, queue: Queue, stop: asyncio.Event) -> None:
         backoff = new_backoff()

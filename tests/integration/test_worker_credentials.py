@@ -14,6 +14,7 @@ from runlane.db.keys import NewKey, Scope, create_key
 from runlane.db.pool import Pool
 from runlane.errors import Conflict, Unauthenticated
 from runlane.scan.credential import load_credential
+from runlane.scan.polling import Temporal, connect
 from runlane.scan.rotation import Rotation, Token
 from runlane.settings import Settings
 from tests.integration.gateway_host import RawHost, present_host, raw_host, refused
@@ -137,6 +138,25 @@ async def test_worker_that_is_told_twice_that_a_credential_is_due_goes_on_with_t
     kept = load_credential(tmp_path)
     assert kept is not None
     assert (kept.token, answer.must_rotate) == (token.value, False)
+
+
+async def test_token_that_is_replaced_while_the_gateway_is_connected_to_is_presented_there(
+    world: World,
+) -> None:
+    async with raw_host(world) as host:
+        token = Token(host.token)
+        joined = host.host.joined
+        temporal = Temporal(
+            joined.temporal_address, joined.temporal_namespace, "test", token, host.host.incarnation
+        )
+        connecting = asyncio.create_task(connect(temporal, asyncio.Event()))
+        await asyncio.sleep(0)  # it has taken the token of the moment
+        token.replace("later")
+
+        client = await connecting
+
+    assert client is not None
+    assert client.api_key == "later"
 
 
 async def test_credential_is_given_only_when_one_is_due(world: World) -> None:
