@@ -127,6 +127,7 @@ class ContainerRun:
             _tell(ended, await self._make_and_run(name, self._spec(image_id, command), command, on_line))
         except Unavailable as error:
             _tell(ended, RunEnd(How.ABSENT, error.detail))
+            self._host.remove_late(name)
         finally:
             await self._host.remove(name)
             self._host.places.give_back()

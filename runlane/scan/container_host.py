@@ -26,6 +26,9 @@ log = structlog.get_logger(__name__)
 _CLOSE_PATIENCE_S: Final = 10.0
 """How long the end of the worker waits for its containers to be gone; the next start finds the others."""
 
+LATE_S: Final = 60.0
+"""What an engine was asked for, and did not answer in time, it may still do so much later."""
+
 _REMOVE_PAUSE: Final = timedelta(seconds=5)
 _HOME_FILE: Final = "home"
 _HOST_DRIVER: Final = "host"
@@ -97,6 +100,7 @@ class ContainerHost:
     """Marks every container of this life of the worker."""
     _tasks: set[asyncio.Task[None]] = field(default_factory=set)
     _pulls: dict[str, asyncio.Task[None]] = field(default_factory=dict)
+    _late: set[asyncio.Task[None]] = field(default_factory=set)
 
     def refusal(self, manifest: Manifest) -> str | None:
         """Why this host does not run a connector; None if it does."""
@@ -156,13 +160,24 @@ class ContainerHost:
             else:
                 return
 
+    def remove_late(self, name: str) -> None:
+        """Has a container removed that a call may yet make whose answer nobody waits for any more."""
+        task = self.begin(self._remove_late(name))
+        self._late.add(task)
+        task.add_done_callback(self._late.discard)
+
+    async def _remove_late(self, name: str) -> None:
+        await asyncio.sleep(LATE_S)
+        await self.remove(name)
+
     async def close(self) -> bool:
-        """Waits a while for containers that are on their way out; whether all are gone."""
-        for pull in self._pulls.values():
-            pull.cancel()
+        """Waits a while for containers that are on their way out; whether all are gone for certain."""
+        is_sure = not self._late
+        for task in (*self._pulls.values(), *self._late):
+            task.cancel()
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=_CLOSE_PATIENCE_S)
-        is_clear = not self._tasks
+        is_clear = is_sure and not self._tasks
         for task in self._tasks:
             task.cancel()
         return is_clear

@@ -12,6 +12,7 @@ from runlane.containers import MIB, ContainerSpec
 from runlane.containers.engine import Engine
 from runlane.errors import Invalid, Unavailable
 from runlane.jobs import Outcome
+from runlane.scan import container_host
 from runlane.scan.config import ContainerSettings
 from runlane.scan.container_host import clear, short
 from runlane.settings import Settings
@@ -133,6 +134,42 @@ async def test_engine_that_goes_away_charges_nobody_and_its_container_is_removed
         await until(lambda: not host.containers_now())
         await host.containers.close()
         engine.close()
+
+
+class LateEngine(Engine):
+    """Its answer to a creation is lost; what was asked for is made after it was looked for in vain."""
+
+    made: asyncio.Task[None] | None = None
+
+    async def create(self, name: str, spec: ContainerSpec) -> None:
+        self.looked = asyncio.Event()
+        self.made = asyncio.create_task(self._make(name, spec))
+        raise Unavailable("the container engine does not answer: Read timed out")
+
+    async def _make(self, name: str, spec: ContainerSpec) -> None:
+        await self.looked.wait()
+        await super().create(name, spec)
+
+    async def remove(self, name: str) -> None:
+        await super().remove(name)
+        self.looked.set()
+
+
+async def test_container_that_is_made_after_nobody_waits_for_it_any_more_is_removed(
+    engine_url: str, client: docker.APIClient, busybox: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(container_host, "LATE_S", 1.0)
+    engine = await LateEngine.open(engine_url, 1)
+    host = host_on(engine, client, busybox)
+
+    member = (await run(host.batch(script(busybox, "exit 0"))))["j0"]
+    assert engine.made is not None
+    await engine.made
+    is_made = bool(host.containers_now())
+    await until(lambda: not host.containers_now())
+
+    assert (member.outcome, is_made) == (Outcome.REJECTED, True)
+    engine.close()
 
 
 async def test_engine_that_nobody_serves_is_unavailable() -> None:
