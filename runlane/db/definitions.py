@@ -61,6 +61,8 @@ INSERT INTO definition_versions (workspace_id, definition_id, version, body, sav
 VALUES ($1, $2, $3, $4, $5)
 """
 
+_FORGET: Final = "DELETE FROM gathered_targets WHERE workspace_id = $1 AND definition_id = $2"
+
 _FIND: Final = "SELECT * FROM workflow_definitions WHERE workspace_id = $1 AND id = $2 AND deleted_at IS NULL"
 
 _BY_NAME: Final = """
@@ -110,6 +112,8 @@ async def save_definition(
 ) -> dict[str, object]:
     """Saves a definition under its name, as a new version if there is one; runs keep what they began with.
 
+    What was gathered for its next run is dropped if no event starts one any more.
+
     A repeated call makes one version more, which says the same.
 
     Raises:
@@ -127,6 +131,8 @@ async def save_definition(
     if row is None:
         raise NotFound("no such workspace", code="workspace.not_found")
     await conn.execute(_KEEP, workspace_id, row["id"], row["version"], row["body"], act.name)
+    if not definition.on:
+        await conn.execute(_FORGET, workspace_id, row["id"])
     deed = _deed(Action.DEFINITION, workspace_id, row["id"], f"{row['name']} {row['version']}")
     await outbox.insert(conn, [acted(act, deed)])
     return dict(row)

@@ -110,6 +110,22 @@ async def test_targets_after_a_triggered_run_are_gathered_anew(
     assert await world.pool.fetchval("SELECT count(*) FROM job_histories") == 2
 
 
+async def test_what_was_gathered_for_a_definition_that_no_event_starts_any_more_starts_nothing_later(
+    world: ApiWorld, caller: Caller, settings: Settings
+) -> None:
+    await save(caller, "watch", on=["target.created"])
+    await world.add_target(caller, "before.test")
+    await save(caller, "watch")
+    await save(caller, "watch", on=["target.created"])
+    await world.add_target(caller, "after.test")
+
+    await relay(world, settings)
+    await relay(world, settings)
+
+    rows = await world.pool.fetch("SELECT t.value FROM run_targets r JOIN targets t ON t.id = r.target_id")
+    assert [row["value"] for row in rows] == ["after.test"]
+
+
 async def test_triggered_run_without_room_waits_until_there_is_some(
     world: ApiWorld, caller: Caller, settings: Settings
 ) -> None:
