@@ -19,22 +19,18 @@ SHARE: Final = 4
 """And at least a quarter of the batch's age: one that lasts for a day is settled some twenty times, each of
 which is a dozen events in the history of its workflow."""
 
-# Looked up batch by batch (LATERAL with LIMIT): as a join, the attempts of all time would be read.
-_SLOW: Final = f"""
-FROM dispatches d
-CROSS JOIN LATERAL (
+_WAITS: Final = f"""
+d.closed_at IS NULL AND d.created_at < clock_timestamp() - interval '{SLOW_S} s'
+AND EXISTS (
   SELECT FROM jobs j JOIN job_attempts a ON a.job_id = j.id AND a.attempt = j.attempt
   WHERE j.dispatch_id = d.id AND j.completed_at IS NULL AND j.status = {IN_PROGRESS}
     AND a.staged_at < clock_timestamp()
-        - greatest(interval '{SLOW_S} s', (clock_timestamp() - d.created_at) / {SHARE})
-  LIMIT 1
-) waiting
-WHERE d.closed_at IS NULL AND d.created_at < clock_timestamp() - interval '{SLOW_S} s'
+        - greatest(interval '{SLOW_S} s', (clock_timestamp() - d.created_at) / {SHARE}))
 """
 
-_WORKFLOWS: Final = f"SELECT DISTINCT d.workflow_id {_SLOW} LIMIT $1"
+_WORKFLOWS: Final = f"SELECT DISTINCT d.workflow_id FROM dispatches d WHERE {_WAITS} LIMIT $1"
 
-_OF: Final = f"SELECT d.id {_SLOW} AND d.run_id = $1 AND d.workflow_id = $2"
+_OF: Final = f"SELECT d.id FROM dispatches d WHERE d.run_id = $1 AND d.workflow_id = $2 AND {_WAITS}"
 
 
 async def nudge_slow(conn: Connection, limit: int) -> int:
