@@ -69,8 +69,9 @@ RETURNING id
 
 _DISPATCHES: Final = """
 INSERT INTO dispatches (workspace_id, run_id, step_id, workflow_id, workflow_run_id, call_number, task_queue,
-                        priority, size)
-SELECT $1, $2, 'a', 'run/' || $2::uuid, 'growth', n, 'queue', 2, $4 FROM generate_series(1, $3) n RETURNING id
+                        priority, size, created_at)
+SELECT $1, $2, 'a', 'run/' || $2::uuid, 'growth', n, 'queue', 2, $4, clock_timestamp() - interval '1 hour'
+FROM generate_series(1, $3) n RETURNING id
 """
 
 _JOBS: Final = """

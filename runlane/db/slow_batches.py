@@ -22,11 +22,14 @@ which is a dozen events in the history of its workflow."""
 _WAITS: Final = f"""
 d.closed_at IS NULL AND d.created_at < clock_timestamp() - interval '{SLOW_S} s'
 AND EXISTS (
-  SELECT FROM jobs j JOIN job_attempts a ON a.job_id = j.id AND a.attempt = j.attempt
-  WHERE j.dispatch_id = d.id AND j.completed_at IS NULL AND j.status = {IN_PROGRESS}
+  SELECT FROM job_attempts a JOIN jobs j ON j.id = a.job_id AND j.attempt = a.attempt
+  WHERE a.dispatch_id = d.id AND a.ended_at IS NULL
     AND a.staged_at < clock_timestamp()
-        - greatest(interval '{SLOW_S} s', (clock_timestamp() - d.created_at) / {SHARE}))
+        - greatest(interval '{SLOW_S} s', (clock_timestamp() - d.created_at) / {SHARE})
+    AND j.completed_at IS NULL AND j.status = {IN_PROGRESS}
+  OFFSET 0)
 """
+"""Asked of one batch after the other, and of its attempts first: OFFSET keeps it from becoming a join."""
 
 _WORKFLOWS: Final = f"SELECT DISTINCT d.workflow_id FROM dispatches d WHERE {_WAITS} LIMIT $1"
 
@@ -36,7 +39,7 @@ _OF: Final = f"SELECT d.id FROM dispatches d WHERE d.run_id = $1 AND d.workflow_
 async def nudge_slow(conn: Connection, limit: int) -> int:
     """Asks workflows to look whose batches hold staged outcomes back; returns how many had not been asked.
 
-    Indexes: `dispatches_open`, `jobs_dispatched`. Looks at nothing of batches that have just begun.
+    Indexes: `dispatches_open`, `job_attempts_dispatch`. Looks at nothing of batches that have just begun.
     """
     rows = await conn.fetch(_WORKFLOWS, limit)
     return await nudges.nudge(conn, [row["workflow_id"] for row in rows]) if rows else 0
