@@ -12,10 +12,10 @@ from uuid import UUID
 
 from runlane import names
 from runlane.connectors import Connector, Manifest, read_manifest
-from runlane.db import nudges, outbox
-from runlane.db.acts import Act, Action, Deed, acted
+from runlane.db import nudges
+from runlane.db.acts import Act, Action
 from runlane.db.pool import Connection, Record
-from runlane.db.workspaces import concerned_by
+from runlane.db.rule_deeds import RuleDeed, tell
 from runlane.errors import Conflict, NotFound
 
 MAX_CONNECTORS: Final = 200
@@ -217,9 +217,5 @@ async def _write(conn: Connection, wanted: NewConnector, act: Act) -> Record:
 
 async def _say(conn: Connection, row: Record, act: Act, action: Action) -> None:
     """Says who did it in each workspace that it concerns."""
-    workspaces = await concerned_by(conn, row["workspace_id"])
-    moment = await conn.fetchval("SELECT uuidv7()")
-    subject = names.connector_subject(row["id"])
     value = f"{row['slug']} {row['version']} {row['digest']}"
-    deeds = [Deed(action, each, subject, ordinal=f"{each}/{moment}", value=value) for each in workspaces]
-    await outbox.insert(conn, [acted(act, deed) for deed in deeds])
+    await tell(conn, act, RuleDeed(action, row["workspace_id"], names.connector_subject(row["id"]), value))

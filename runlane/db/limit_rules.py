@@ -6,12 +6,12 @@ from typing import Final
 from uuid import UUID
 
 from runlane import names
-from runlane.db import nudges, outbox
-from runlane.db.acts import Act, Action, Deed, acted
+from runlane.db import nudges
+from runlane.db.acts import Act, Action
 from runlane.db.guards import IN_PROGRESS, LIVE_JOB
 from runlane.db.limits import scope_of, uses_of_limits
 from runlane.db.pool import Connection, Record
-from runlane.db.workspaces import concerned_by
+from runlane.db.rule_deeds import RuleDeed, tell
 from runlane.errors import Invalid, NotFound
 
 MAX_LIMIT: Final = 1_000_000
@@ -62,12 +62,6 @@ DELETE FROM limits WHERE id = $1 AND workspace_id IS NOT DISTINCT FROM $2 RETURN
 
 _IS_TOOLSET: Final = "SELECT EXISTS (SELECT FROM tools WHERE toolset = $1)"
 
-_WAITING: Final = """
-SELECT id FROM job_histories
-WHERE closed_at IS NULL AND blocked_reason IS NOT NULL AND ($1::uuid IS NULL OR workspace_id = $1)
-ORDER BY id
-"""
-
 
 async def set_limit(conn: Connection, wanted: NewLimit, act: Act) -> Mapping[str, object]:
     """Sets what a workspace, a tool set in it or a tool set everywhere may have. Repeatable.
@@ -113,15 +107,7 @@ async def list_limits(conn: Connection, workspace_id: UUID | None) -> list[dict[
 
 async def _follow_up(conn: Connection, row: Record, act: Act, action: Action) -> None:
     """Nudges runs that may have waited for it, and says who did it in each workspace that it concerns."""
-    runs = await conn.fetch(_WAITING, row["workspace_id"])
-    if runs:
-        await nudges.nudge_runs(conn, [run["id"] for run in runs])
-    workspaces = await concerned_by(conn, row["workspace_id"])
+    await nudges.nudge_blocked(conn, row["workspace_id"])
     numbers = f"{row['max_in_progress'] or '-'} in progress, {row['per_minute'] or '-'} a minute"
     value = f"{scope_of(row)}: {numbers}"
-    ordinal = await conn.fetchval("SELECT uuidv7()")
-    deeds = [
-        Deed(action, each, names.limit_subject(row["id"]), ordinal=f"{each}/{ordinal}", value=value)
-        for each in workspaces
-    ]
-    await outbox.insert(conn, [acted(act, deed) for deed in deeds])
+    await tell(conn, act, RuleDeed(action, row["workspace_id"], names.limit_subject(row["id"]), value))

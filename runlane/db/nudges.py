@@ -73,6 +73,12 @@ UNION ALL
 SELECT workflow_id FROM run_shards WHERE run_id = ANY($1::uuid[]) AND closed_at IS NULL
 """
 
+_BLOCKED = """
+SELECT id FROM job_histories
+WHERE closed_at IS NULL AND blocked_reason IS NOT NULL AND ($1::uuid IS NULL OR workspace_id = $1)
+ORDER BY id
+"""
+
 
 async def nudge(conn: Connection, workflow_ids: Sequence[str]) -> int:
     """Asks workflows to look at their rows; returns how many had not been asked already.
@@ -100,6 +106,13 @@ async def nudge_for_worker(conn: Connection, worker_id: UUID) -> int:
     """Asks every workflow that has a job in progress on this worker: the worker is gone or revoked."""
     rows = await conn.fetch(_OF_WORKER, worker_id)
     return await nudge(conn, [row["workflow_id"] for row in rows])
+
+
+async def nudge_blocked(conn: Connection, workspace_id: UUID | None) -> None:
+    """Asks the runs of a workspace, or of all (None), that wait for something which may be there now."""
+    rows = await conn.fetch(_BLOCKED, workspace_id)
+    if rows:
+        await nudge_runs(conn, [row["id"] for row in rows])
 
 
 async def nudge_runs(conn: Connection, run_ids: Sequence[UUID]) -> int:

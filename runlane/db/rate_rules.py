@@ -6,10 +6,10 @@ from typing import Final
 from uuid import UUID
 
 from runlane import names
-from runlane.db import nudges, outbox
-from runlane.db.acts import Act, Action, Deed, acted
+from runlane.db import nudges
+from runlane.db.acts import Act, Action
 from runlane.db.pool import Connection, Record
-from runlane.db.workspaces import concerned_by
+from runlane.db.rule_deeds import RuleDeed, tell
 from runlane.errors import Conflict, NotFound
 
 MAX_RATES: Final = 1_000
@@ -57,12 +57,6 @@ _IS_TARGET: Final = (
 )
 _IS_NETWORK: Final = "SELECT EXISTS (SELECT FROM internal_networks WHERE workspace_id = $1 AND id = $2)"
 
-_WAITING: Final = """
-SELECT id FROM job_histories
-WHERE closed_at IS NULL AND blocked_reason IS NOT NULL AND ($1::uuid IS NULL OR workspace_id = $1)
-ORDER BY id
-"""
-
 
 async def set_rate(conn: Connection, wanted: NewRate, act: Act) -> Mapping[str, object]:
     """Sets a rate, for what is claimed from now on. Repeatable.
@@ -109,13 +103,6 @@ async def list_rates(conn: Connection, workspace_id: UUID | None) -> Sequence[Ma
 
 async def _follow_up(conn: Connection, row: Record, act: Act, action: Action) -> None:
     """Nudges runs that may have waited for it, and says who did it in each workspace that it concerns."""
-    runs = await conn.fetch(_WAITING, row["workspace_id"])
-    if runs:
-        await nudges.nudge_runs(conn, [run["id"] for run in runs])
-    workspaces = await concerned_by(conn, row["workspace_id"])
-    ordinal = await conn.fetchval("SELECT uuidv7()")
-    deeds = [
-        Deed(action, each, names.rate_subject(row["id"]), f"{each}/{ordinal}", value=f"{row['per_second']}/s")
-        for each in workspaces
-    ]
-    await outbox.insert(conn, [acted(act, deed) for deed in deeds])
+    await nudges.nudge_blocked(conn, row["workspace_id"])
+    subject, value = names.rate_subject(row["id"]), f"{row['per_second']}/s"
+    await tell(conn, act, RuleDeed(action, row["workspace_id"], subject, value))

@@ -12,9 +12,8 @@ from runlane.db import outbox
 from runlane.db.acts import Act, Action, Deed, acted
 from runlane.db.pool import Connection, Record
 from runlane.db.reruns import Rerun, rerun_job
+from runlane.db.runs import run_started
 from runlane.errors import Conflict, NotFound
-from runlane.events import EVENT_CATALOG, Envelope, envelope
-from runlane.events.payloads import RunPayload
 from runlane.jobs import JOBS, RUNS, JobStatus, JobVerb, Outcome, RunVerb
 
 MERGE_REASON: Final = "merge"
@@ -96,7 +95,7 @@ async def remerge_job(conn: Connection, workspace_id: UUID, job_id: UUID, act: A
     if made.started is not None:
         # Adopted like a run that lost its workflow: then what it has in progress is settled first.
         row = await conn.fetchrow(_START, made.run_id)
-        await outbox.insert(conn, [_run_started(made.run_id, row)] if row is not None else [])
+        await outbox.insert(conn, [run_started(made.run_id, row)] if row is not None else [])
     await outbox.insert(conn, [acted(act, _deed(workspace_id, job_id, made))])
     return made
 
@@ -119,13 +118,4 @@ def _deed(workspace_id: UUID, job_id: UUID, made: Rerun) -> Deed:
         run_id=made.run_id,
         job_id=job_id,
         value=str(made.job_id),
-    )
-
-
-def _run_started(run_id: UUID, row: Record) -> Envelope:
-    return envelope(
-        EVENT_CATALOG.workflow.run.started,
-        RunPayload(run_id=run_id, name=row["name"], kind=row["kind"], reason=None),
-        workspace_id=row["workspace_id"],
-        subject=names.run_subject(run_id),
     )

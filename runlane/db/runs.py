@@ -176,7 +176,7 @@ async def load(conn: Connection, run_id: UUID, owner: Owner) -> RunRead:
         raise await _not_adopted(conn, run_id)
     started = await conn.fetchrow(_START, run_id)
     if started is not None:
-        await outbox.insert(conn, [_run_started(run_id, started)])
+        await outbox.insert(conn, [run_started(run_id, started)])
         return await _read(conn, run_id, [])  # no workflow was here before: there is nothing to adopt
     await conn.execute(_CLEAR_NUDGE, names.run_workflow_id(run_id), run_id)
     await conn.execute(_FREE_PENDING, run_id)
@@ -228,7 +228,8 @@ async def _read(conn: Connection, run_id: UUID, orphans: list[UUID], slow: Seque
     )
 
 
-def _run_started(run_id: UUID, row: Record) -> Envelope:
+def run_started(run_id: UUID, row: Record) -> Envelope:
+    """The event of a run that begins; `row` has its workspace, name and kind."""
     return envelope(
         EVENT_CATALOG.workflow.run.started,
         RunPayload(run_id=run_id, name=row["name"], kind=row["kind"], reason=None),
