@@ -97,9 +97,11 @@ def test_a_hostile_page_is_read_in_time_linear_in_its_length(pattern: str) -> No
         assert len(page.tags) <= MAX_MARKUP
         return time.process_time() - started
 
-    eighth, whole = cost(MAX_TEXT // 8), cost(MAX_TEXT)
+    def growth() -> float:
+        return cost(MAX_TEXT) / max(cost(MAX_TEXT // 8), 0.001)
 
-    assert whole <= 24 * max(eighth, 0.001)  # 8 when linear, 64 when quadratic
+    # 8 when linear, 64 when quadratic; a busy machine disturbs one measurement, not each of them
+    assert any(growth() <= 24 for _ in range(5))
 
 
 def test_a_tag_with_too_many_attributes_ends_where_it_ends() -> None:
