@@ -29,9 +29,9 @@ class Reason(StrEnum):
     BLACKOUT = "blackout"  # a window in which nothing may begin
     BACK_OFF = "back_off"
     TOOLSET_PAUSED = "toolset_paused"
-    RATE_LIMIT = "rate_limit"
+    MINUTE_LIMIT = "minute_limit"
     CONCURRENCY_LIMIT = "concurrency_limit"
-    TARGET_RATE = "target_rate"  # what is sent a second to its target or network is given out
+    RATE = "rate"  # what may be sent a second to its target, its network or for the workspace is given out
     NO_WORKER = "no_worker"
     SHARED_SHARE = "shared_share"  # others wait for the shared workers, too
     SUSPECT = "suspect"  # workers were lost with it: such jobs go one at a time
@@ -60,7 +60,7 @@ class Pause:
 
 @dataclass(frozen=True, slots=True)
 class LimitUse:
-    """A limit that counts for the job, and how much of it is used up now."""
+    """A limit or rate that counts for the job, and how much of it is used up now."""
 
     scope: str
     """What it limits, as a person says it: `the workspace`, `the tool set probe`."""
@@ -118,11 +118,11 @@ class Waiting:
     open_needs: Sequence[str] = ()
     has_target: bool = True
     is_tool_enabled: bool = True
-    rates: Sequence[LimitUse] = ()
+    minute_limits: Sequence[LimitUse] = ()
     """Claims of the last minute against limits per minute."""
-    caps: Sequence[LimitUse] = ()
+    concurrency_limits: Sequence[LimitUse] = ()
     """Jobs in progress against limits of how many."""
-    paces: Sequence[LimitUse] = ()
+    rates: Sequence[LimitUse] = ()
     """Rates of what the jobs are about that leave nothing to give out."""
     shared: LimitUse | None = None
     """Batches on shared workers against the workspace's share, where only shared workers serve the class."""
@@ -162,9 +162,9 @@ def explain(waiting: Waiting) -> Explanation:
         _blackout(waiting),
         _back_off(waiting),
         _pause(waiting, PauseScope.TOOLSET),
-        _limit(Reason.RATE_LIMIT, waiting.rates, "claimed in the last minute"),
-        _limit(Reason.CONCURRENCY_LIMIT, waiting.caps, "in progress"),
-        _limit(Reason.TARGET_RATE, waiting.paces, "a second given out"),
+        _limit(Reason.MINUTE_LIMIT, waiting.minute_limits, "claimed in the last minute"),
+        _limit(Reason.CONCURRENCY_LIMIT, waiting.concurrency_limits, "in progress"),
+        _limit(Reason.RATE, waiting.rates, "a second given out"),
         _worker(waiting.fleet),
         _shared(waiting.shared),
         _suspect(waiting),

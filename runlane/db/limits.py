@@ -212,8 +212,8 @@ ORDER BY l.id
 class Uses:
     """How much of each limit of a class is used up now."""
 
-    rates: Sequence[LimitUse]
-    caps: Sequence[LimitUse]
+    per_minute: Sequence[LimitUse]
+    in_progress: Sequence[LimitUse]
 
 
 async def uses_of(conn: Connection, workspace_id: UUID, toolset: str) -> Uses:
@@ -223,10 +223,10 @@ async def uses_of(conn: Connection, workspace_id: UUID, toolset: str) -> Uses:
         return Uses((), ())
     used = {row["id"]: row for row in await conn.fetch(_USED, [row["id"] for row in rows])}
     return Uses(
-        rates=[
+        per_minute=[
             LimitUse(scope_of(r), used[r["id"]]["recent"], r["per_minute"]) for r in rows if r["per_minute"]
         ],
-        caps=[
+        in_progress=[
             LimitUse(scope_of(r), used[r["id"]]["running"], r["max_in_progress"])
             for r in rows
             if r["max_in_progress"]
@@ -268,14 +268,15 @@ def _least(locked: Sequence[Record], used: dict[UUID, Record], asking: dict[UUID
 
 
 def _room(limit: Record, used: Record, asking: int) -> Room:
-    cap, rate = limit["max_in_progress"], limit["per_minute"]
-    by_cap = cap - used["running"] - asking if cap else None
-    by_rate = rate - used["recent"] - asking if rate else None
-    jobs = max(0, min(each for each in (by_cap, by_rate) if each is not None))
-    most = min(each for each in (cap, rate) if each is not None)
+    in_progress, per_minute = limit["max_in_progress"], limit["per_minute"]
+    running = in_progress - used["running"] - asking if in_progress else None
+    claims = per_minute - used["recent"] - asking if per_minute else None
+    jobs = max(0, min(each for each in (running, claims) if each is not None))
+    most = min(each for each in (in_progress, per_minute) if each is not None)
     if jobs:
         return Room(jobs, most=most)
-    if by_rate is not None and by_rate <= 0:
+    if claims is not None and claims <= 0:
         wait_s = max(1.0, used["wait_s"] or 0.0) if used["recent"] else CAP_LOOK_S
-        return Room(0, wait_s, most, f"{rate} of {rate} claimed in the last minute for {scope_of(limit)}")
-    return Room(0, CAP_LOOK_S, most, f"{cap} of {cap} in progress for {scope_of(limit)}")
+        told = f"{per_minute} of {per_minute} claimed in the last minute for {scope_of(limit)}"
+        return Room(0, wait_s, most, told)
+    return Room(0, CAP_LOOK_S, most, f"{in_progress} of {in_progress} in progress for {scope_of(limit)}")

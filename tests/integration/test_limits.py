@@ -203,8 +203,8 @@ async def test_use_of_limits_is_told_in_the_words_of_why(
     async with pool.acquire() as conn:
         uses = await uses_of(conn, workspace_id, "probe")
 
-    assert [(use.scope, use.used, use.most) for use in uses.caps] == [
+    assert [(use.scope, use.used, use.most) for use in uses.in_progress] == [
         ("the workspace", 2, 3),
         ("the tool set probe", 2, 2),
     ]
-    assert [(use.used, use.most) for use in uses.rates] == [(2, 9)]
+    assert [(use.used, use.most) for use in uses.per_minute] == [(2, 9)]

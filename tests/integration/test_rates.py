@@ -161,7 +161,7 @@ async def test_what_waits_for_a_rate_says_so(pool: Pool, workspace_id: UUID) -> 
         (step,) = (await why_run(conn, workspace_id, run_id)).steps
 
     (group,) = step.groups
-    assert group.explanation.reason is Reason.TARGET_RATE
+    assert group.explanation.reason is Reason.RATE
     assert "5 of 5 a second given out for the workspace" in group.explanation.text
 
 

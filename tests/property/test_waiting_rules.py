@@ -41,8 +41,9 @@ waits = st.builds(
     open_needs=st.lists(st.text(max_size=5), max_size=2),
     has_target=st.booleans(),
     is_tool_enabled=st.booleans(),
+    minute_limits=uses,
+    concurrency_limits=uses,
     rates=uses,
-    caps=uses,
     shared=st.none() | st.builds(LimitUse, st.just("x"), st.integers(0, 9), st.integers(1, 9)),
     is_suspect=st.booleans(),
     queued=st.none() | st.builds(Queued, st.just("scan.x.probe"), moments, counts),
@@ -97,10 +98,12 @@ def _without(waiting: Waiting, reason: Reason) -> Waiting:
             return replace(waiting, blackout=None)
         case Reason.BACK_OFF:
             return replace(waiting, due_at=NOW)
-        case Reason.RATE_LIMIT:
-            return replace(waiting, rates=())
+        case Reason.MINUTE_LIMIT:
+            return replace(waiting, minute_limits=())
         case Reason.CONCURRENCY_LIMIT:
-            return replace(waiting, caps=())
+            return replace(waiting, concurrency_limits=())
+        case Reason.RATE:
+            return replace(waiting, rates=())
         case Reason.NO_WORKER:
             return replace(waiting, fleet=replace(waiting.fleet, slots=1))
         case Reason.SHARED_SHARE:

@@ -151,14 +151,14 @@ async def why_job(conn: Connection, workspace_id: UUID, job_id: UUID) -> JobWhy:
     job = await conn.fetchrow(_JOB, workspace_id, job_id)
     if job is None:
         raise NotFound("no such job", code="job.not_found")
-    paces = await rates.uses_of(conn, workspace_id)
-    rows = await conn.fetch(_OF_JOB, workspace_id, job["run_id"], list(paces), job_id)
+    used_up = await rates.uses_of(conn, workspace_id)
+    rows = await conn.fetch(_OF_JOB, workspace_id, job["run_id"], list(used_up), job_id)
     row = next((row for row in rows if row["jobs"]), None)
     if row is None:
         return _why(job, None, _told(job), None)
     statement = _BATCHES_AHEAD if row["is_queued"] else _AHEAD
     ahead = int(await conn.fetchval(statement, workspace_id, job_id))
-    controls = await _controls(conn, workspace_id, [row], paces)
+    controls = await _controls(conn, workspace_id, [row], used_up)
     explanation = explain(_waiting(row, controls[row["toolset"]], ahead))
     return _why(job, row["as_of"], explanation.text, explanation)
 
@@ -173,12 +173,12 @@ async def why_run(conn: Connection, workspace_id: UUID, run_id: UUID, step_id: s
     if status is None:
         raise NotFound("no such run", code="run.not_found")
     steps: dict[str, list[Record]] = {}
-    paces = await rates.uses_of(conn, workspace_id)
-    for row in await conn.fetch(_OF_RUN, workspace_id, run_id, list(paces)):
+    used_up = await rates.uses_of(conn, workspace_id)
+    for row in await conn.fetch(_OF_RUN, workspace_id, run_id, list(used_up)):
         if step_id is None or row["step_id"] == step_id:
             steps.setdefault(row["step_id"], []).append(row)
     every = [row for rows in steps.values() for row in rows]
-    controls = await _controls(conn, workspace_id, every, paces)
+    controls = await _controls(conn, workspace_id, every, used_up)
     return RunWhy(run_id, RunStatus(status), [_step(name, rows, controls) for name, rows in steps.items()])
 
 
@@ -190,12 +190,13 @@ class _Controls:
     shared: LimitUse | None
     windows: Sequence[OpenWindow] = ()
     workspace_id: UUID | None = None
-    paces: Mapping[UUID, LimitUse] = field(default_factory=dict)
+    rates: Mapping[UUID, LimitUse] = field(default_factory=dict)
+    """Those that leave nothing, by what they are of."""
 
-    def paces_of(self, row: Record) -> list[LimitUse]:
+    def rates_of(self, row: Record) -> list[LimitUse]:
         """Rates without anything left that cover jobs which are not out yet."""
         keys = {row["full_target_id"], row["network_id"], self.workspace_id}
-        return [] if row["is_queued"] else [use for key, use in self.paces.items() if key in keys]
+        return [] if row["is_queued"] else [use for key, use in self.rates.items() if key in keys]
 
     def blackout_of(self, due_at: datetime | None) -> str | None:
         """The open window that put jobs off until then."""
@@ -203,7 +204,7 @@ class _Controls:
 
 
 async def _controls(
-    conn: Connection, workspace_id: UUID, rows: Sequence[Record], paces: Mapping[UUID, LimitUse]
+    conn: Connection, workspace_id: UUID, rows: Sequence[Record], used_up: Mapping[UUID, LimitUse]
 ) -> dict[str, _Controls]:
     controls: dict[str, _Controls] = {}
     windows = await open_windows(conn, workspace_id) if rows else ()
@@ -215,7 +216,7 @@ async def _controls(
                 use = await use_of(conn, Sharer(workspace_id, toolset))
             shared = LimitUse("the shared workers", use.out, use.most) if use and use.others_wait else None
             uses = await uses_of(conn, workspace_id, toolset)
-            controls[toolset] = _Controls(uses, shared, windows, workspace_id, paces)
+            controls[toolset] = _Controls(uses, shared, windows, workspace_id, used_up)
     return controls
 
 
@@ -248,9 +249,9 @@ def _waiting(row: Record, controls: _Controls, ahead: int) -> Waiting:
         open_needs=row["open_needs"],
         has_target=row["has_target"] is not False,
         is_tool_enabled=row["enabled"],
-        rates=controls.uses.rates,
-        caps=controls.uses.caps,
-        paces=controls.paces_of(row),
+        minute_limits=controls.uses.per_minute,
+        concurrency_limits=controls.uses.in_progress,
+        rates=controls.rates_of(row),
         shared=controls.shared if queued is None and fleet.is_shared_only else None,
         is_suspect=bool(row["is_suspect"]),
         queued=queued,
