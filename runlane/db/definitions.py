@@ -17,6 +17,7 @@ from runlane.db.pool import Connection
 from runlane.db.tables import definition_versions, workflow_definitions
 from runlane.definitions import BUILTIN, Definition, foreign_tools, load_definition, parse_definition
 from runlane.errors import Conflict, Invalid, NotFound
+from runlane.given_names import check_given_name
 
 MAX_DEFINITIONS: Final = 100
 """Saved definitions of one workspace: an event may start a run of each."""
@@ -117,9 +118,10 @@ async def save_definition(
     A repeated call makes one version more, which says the same.
 
     Raises:
-        Invalid: `config_profile.unknown`.
+        Invalid: `name.ambiguous`, `config_profile.unknown`.
         Conflict: `definition.builtin`, the name is one of ours; `definition.too_many`.
     """
+    check_given_name(definition.name)
     await with_profiles(conn, workspace_id, definition)
     if definition.name in BUILTIN:
         raise Conflict("a built-in definition has this name", code="definition.builtin")

@@ -21,6 +21,7 @@ from runlane.db.pool import Connection, Record
 from runlane.db.selections import OF_GROUP, missing_targets
 from runlane.db.tables import target_group_members, target_groups, targets
 from runlane.errors import Conflict, Invalid, NotFound, Stale
+from runlane.given_names import check_given_name
 from runlane.tools.target_files import check_tags
 from runlane.tools.targets import parse_target
 
@@ -125,9 +126,10 @@ async def create_group(
     """Makes a group without members; with tags, whatever has all of them is in it.
 
     Raises:
-        Invalid: `targets.tags`.
+        Invalid: `name.ambiguous`, `targets.tags`.
         Conflict: `group.duplicate`, the name is taken; `group.too_many`.
     """
+    check_given_name(name)
     rule = _rule(tags)
     await conn.execute(_LOCK, f"groups/{workspace_id}")
     if await conn.fetchval(_COUNT, workspace_id) >= MAX_GROUPS:
@@ -146,13 +148,14 @@ async def edit_group(
     Raises:
         NotFound: `group.not_found`.
         Stale: `etag.stale`, it was changed since that version.
-        Invalid: `targets.tags`.
+        Invalid: `name.ambiguous`, `targets.tags`.
         Conflict: `group.duplicate`.
     """
     row = await _hold(conn, workspace_id, group_id)
     if row["version"] != edit.version:
         raise Stale(f"the group was changed: it is version {row['version']} now")
     name = edit.name or row["name"]
+    check_given_name(name)
     rule = row["tags"] if edit.tags is None else _rule(edit.tags)
     await conn.execute(_LOCK, f"groups/{workspace_id}")
     if await conn.fetchval(_IS_TAKEN, workspace_id, name, group_id):

@@ -25,6 +25,7 @@ from runlane.db.tables import schedule_fires, schedules
 from runlane.errors import Conflict, Invalid, NotFound, Stale
 from runlane.events import EVENT_CATALOG, Envelope, envelope
 from runlane.events.payloads import ScheduleCreated, ScheduleDeleted, ScheduleUpdated
+from runlane.given_names import check_given_name
 from runlane.schedules import MAX_SCHEDULES, spec_faults, timing_of
 
 NEXT_FIRES: Final = 5
@@ -124,10 +125,12 @@ async def create_schedule(conn: Connection, wanted: NewSchedule, act: Act) -> di
     """Writes a schedule and the command that Temporal is to be told; answers its row.
 
     Raises:
-        Invalid: `schedule.invalid`, with every fault of its times, definition, options and targets at once.
+        Invalid: `name.ambiguous`; `schedule.invalid`, with every fault of its times, definition, options and
+            targets at once.
         Conflict: `schedule.duplicate`, the name is taken; `schedule.too_many`.
     """
     now = await conn.fetchval(_NOW)
+    check_given_name(wanted.name)
     run = await _checked(conn, wanted, now)
     await conn.execute(_LOCK, f"schedules/{wanted.workspace_id}")
     if await conn.fetchval(_COUNT, wanted.workspace_id) >= MAX_SCHEDULES:
@@ -158,7 +161,7 @@ async def edit_schedule(
     Raises:
         NotFound: `schedule.not_found`.
         Stale: `etag.stale`, it was changed since that version.
-        Invalid: `schedule.invalid`, with every fault at once.
+        Invalid: `name.ambiguous`; `schedule.invalid`, with every fault at once.
         Conflict: `schedule.duplicate`, the name is taken.
     """
     row = await _hold(conn, workspace_id, schedule_id)
@@ -168,6 +171,7 @@ async def edit_schedule(
     wanted = NewSchedule(
         workspace_id, edit.name or row["name"], {**row["run"], **edit.run}, {**row["spec"], **edit.spec}
     )
+    check_given_name(wanted.name)
     run = await _checked(conn, wanted, now)
     await conn.execute(_LOCK, f"schedules/{workspace_id}")
     if await conn.fetchval(_IS_TAKEN, workspace_id, wanted.name, schedule_id):

@@ -11,6 +11,7 @@ from runlane.db.pool import Connection
 from runlane.errors import Conflict, Invalid, NotFound
 from runlane.events import EVENT_CATALOG, envelope
 from runlane.events.payloads import WorkspaceCreated
+from runlane.given_names import check_given_name
 
 
 async def create_workspace(conn: Connection, name: str, networks: Sequence[str] = ()) -> UUID:
@@ -19,12 +20,13 @@ async def create_workspace(conn: Connection, name: str, networks: Sequence[str] 
     Names are labels for people, but two alike help nobody.
 
     Raises:
-        Invalid: `workspace.name`, `workspace.network`.
+        Invalid: `workspace.name`, `name.ambiguous`, `workspace.network`.
         Conflict: `workspace.duplicate`.
     """
     if not 1 <= len(name) <= 200 or not name.isprintable():
         detail = "a name has 1 to 200 printable characters"
         raise Invalid(detail, code="workspace.name", fields={"name": detail})
+    check_given_name(name)
     cidrs = _parse(networks)
     # One maker of a name at a time: there is no unique index that would say no to the second.
     await conn.execute("SELECT pg_advisory_xact_lock(hashtextextended($1, 0))", f"workspace/{name}")

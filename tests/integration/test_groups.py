@@ -14,6 +14,8 @@ from runlane.db.groups import delete_group
 from runlane.db.pool import Pool
 from runlane.db.schedules import NewSchedule, create_schedule
 from runlane.db.starting import ADMITTED_AT_ONCE
+from runlane.db.workspaces import create_workspace
+from runlane.errors import Invalid
 from tests.integration.api_world import ApiWorld, Caller, assert_problem, served
 from tests.integration.test_cli_api import Terminal
 from tests.waiting import until
@@ -215,6 +217,30 @@ async def test_edit_needs_the_version_that_was_read_and_renames_what_refers_to_i
     assert made.json()["group_id"] == shops
     assert deleted.status_code == 200
     assert await values(caller, "/v1/targets") == ["a.test"]
+
+
+async def test_name_that_could_be_taken_for_an_id_is_refused_wherever_names_are_given(
+    caller: Caller, pool: Pool
+) -> None:
+    """A group that was called as another one's id is would be scanned in its place."""
+    shops = await group(caller)
+    schedule = {"definition": "domain_discovery", "groups": [shops], "cron": "@daily"}
+
+    for name in (shops, shops.upper(), shops.replace("-", ""), "@last"):
+        definition = {"definition": {**LOOK, "name": name}}
+        edited = await caller.http.patch(
+            f"/v1/groups/{shops}", json={"name": name}, headers={"If-Match": '"1"'}
+        )
+        for answer in (
+            edited,
+            await caller.http.post("/v1/groups", json={"name": name}),
+            await caller.http.put("/v1/definitions", json=definition),
+            await caller.http.post("/v1/schedules", json={"name": name, **schedule}),
+        ):
+            assert_problem(answer, 422, "name.ambiguous")
+        async with pool.acquire() as conn, conn.transaction():
+            with pytest.raises(Invalid):
+                await create_workspace(conn, name)
 
 
 async def test_group_is_not_deleted_while_a_schedule_or_window_about_it_is_made(

@@ -1,6 +1,7 @@
 """What no line of the product may do, whoever writes it."""
 
 import re
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -31,3 +32,15 @@ def _lines(*folders: str) -> Iterator[tuple[str, str]]:
 )
 def test_product_does_not_use(pattern: str) -> None:
     assert [place for place, line in _lines(*PRODUCT) if re.search(pattern, line)] == []
+
+
+def test_every_module_is_in_a_layer_and_every_rule_in_the_pure_core() -> None:
+    document = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    arrows, pure = document["tool"]["importlinter"]["contracts"][:2]
+    layers = [set(layer.split(" | ")) for layer in arrows["layers"]]
+    places = [place for place in (ROOT / "runlane").iterdir() if place.suffix == ".py" or place.is_dir()]
+    modules = {f"runlane.{place.stem}" for place in places if not place.stem.startswith("__")}
+
+    assert modules | {"api", "lanes", "workflows", "activities"} == set().union(*layers)
+    adapters = next(number for number, layer in enumerate(layers) if "runlane.db" in layer)
+    assert set(pure["source_modules"]) == set().union(*layers[adapters + 1 :])
