@@ -3,20 +3,29 @@
 Every one is safe to repeat: each state change is conditional, each call of `next_batches` has a number.
 """
 
+import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import Final
 from uuid import UUID
 
 from temporalio import activity
 
 from activities.failures import translated
+from activities.heartbeats import beating
 from runlane.db import admit, cancel, dispatch, runs, shards
 from runlane.db.acts import Act
 from runlane.db.pool import Connection, Pool
 from runlane.jobs import RunVerb
 from runlane.runs import Step, start_to_close
+
+ADMIT_TURN_S: Final = 5.0
+"""No chunk is begun in a turn of admission that has lasted this long: then its workflow looks what came."""
+
+ADMIT_AT_ONCE: Final = 2
+"""Chunks of large steps under way at once in a process: steps take turns, and dispatch finds connections."""
 
 
 @dataclass
@@ -154,6 +163,7 @@ class RunActivities:
     def __init__(self, pool: Pool, *, heartbeat_s: float) -> None:
         self._pool = pool
         self._heartbeat_s = heartbeat_s
+        self._admitting = asyncio.Semaphore(ADMIT_AT_ONCE)
 
     def all(self) -> Sequence[Callable[..., object]]:
         """What the core worker registers."""
@@ -162,6 +172,7 @@ class RunActivities:
             self.resync_run,
             self.open_step,
             self.admit_chunk,
+            self.admit_rest,
             self.close_step,
             self.skip_steps,
             self.close_run,
@@ -201,6 +212,22 @@ class RunActivities:
         async with self._transaction() as conn:
             admitted = await admit.admit_chunk(conn, UUID(ref.run_id), ref.step_id)
         return AdmittedChunk(admitted.jobs, admitted.is_done)
+
+    @activity.defn
+    async def admit_rest(self, ref: StepRef) -> AdmittedChunk:
+        """Admits what is left of a step, for a turn: chunk after chunk, each in a transaction of its own.
+
+        A repeated turn goes on behind the step's cursor. Done with the scope, or when step or run are closed.
+        """
+        clock = asyncio.get_running_loop().time
+        until = clock() + ADMIT_TURN_S
+        jobs, is_done = 0, False
+        async with beating():
+            while not is_done and (not jobs or clock() < until):
+                async with self._admitting:
+                    chunk = await self.admit_chunk(ref)
+                jobs, is_done = jobs + chunk.jobs, chunk.is_done
+        return AdmittedChunk(jobs, is_done)
 
     @activity.defn
     async def close_step(self, ref: StepRef) -> str:

@@ -10,5 +10,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
-PATCHES: Final[Mapping[str, str]] = MappingProxyType({})
+PATCHES: Final[Mapping[str, str]] = MappingProxyType(
+    {"admit-aside": "0.1.0: the rest of a large step is admitted by activities beside the main loop"}
+)
 """Id → the version that brought it, and what it changed."""

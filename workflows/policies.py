@@ -24,6 +24,10 @@ ROWS: LocalOptions = {
 }
 """Short transactions on rows: local, tried until PostgreSQL answers."""
 
+ADMIT_START_TO_CLOSE = timedelta(minutes=10)
+ADMIT_HEARTBEAT = timedelta(seconds=10)
+"""A turn of admission whose worker died is done by another after this, behind the step's cursor."""
+
 SETTLE_START_TO_CLOSE = timedelta(minutes=30)
 SETTLE_HEARTBEAT = timedelta(seconds=10)
 """A merge whose worker died is done by another after this; one that was only slow is met by its row locks."""

@@ -6,6 +6,7 @@ correct from any state of the rows, so start, restart after a termination and re
 
 import asyncio
 from dataclasses import dataclass, field, replace
+from functools import partial
 from uuid import UUID
 
 from temporalio import workflow
@@ -13,6 +14,7 @@ from temporalio.common import SearchAttributeKey
 
 with workflow.unsafe.imports_passed_through():
     from activities.runs import (
+        AdmittedChunk,
         AdoptInput,
         CloseInput,
         NextResult,
@@ -67,6 +69,7 @@ class RunWorkflow:
         self._dispatcher = Dispatcher(self._identity, request.limits)
         self._steps: dict[str, Step] = {}
         self._shards: set[str] = set()
+        self._admitting: set[str] = set()
         self._status = ""
         self._is_closed = False
         self._nudged = False
@@ -151,7 +154,7 @@ class RunWorkflow:
         has_left = False
         for step_id in self._running():
             step = self._steps[step_id]
-            if step.is_admitted:
+            if step.is_admitted or step_id in self._admitting:
                 continue
             admitted = await workflow.execute_local_activity_method(
                 RunActivities.admit_chunk,
@@ -160,8 +163,31 @@ class RunWorkflow:
                 **policies.ROWS,
             )
             self._steps[step_id] = replace(step, is_admitted=admitted.is_done)
-            has_left = has_left or not admitted.is_done
+            if not admitted.is_done and workflow.patched("admit-aside"):
+                self._admit_rest(step_id)
+            else:
+                has_left = has_left or not admitted.is_done
         return has_left
+
+    def _admit_rest(self, step_id: str) -> None:
+        """Has the rest of a large step admitted beside the main loop, which starts batches meanwhile."""
+        self._admitting.add(step_id)
+        handle = workflow.start_activity_method(
+            RunActivities.admit_rest,
+            StepRef(self._request.run_id, step_id),
+            start_to_close_timeout=policies.ADMIT_START_TO_CLOSE,
+            heartbeat_timeout=policies.ADMIT_HEARTBEAT,
+            retry_policy=policies.ROWS["retry_policy"],
+            summary=f"admit the rest of {step_id}",
+        )
+        handle.add_done_callback(partial(self._land_admitted, step_id))
+
+    def _land_admitted(self, step_id: str, ended: asyncio.Task[AdmittedChunk]) -> None:
+        self._admitting.discard(step_id)
+        if not ended.cancelled() and ended.exception() is None:
+            step = self._steps[step_id]
+            self._steps[step_id] = replace(step, is_admitted=step.is_admitted or ended.result().is_done)
+        self._dispatcher.changed = True
 
     async def _close_finished(self, work: NextResult) -> bool:
         """Closes steps without live jobs and moves the graph on; says whether anything moved."""

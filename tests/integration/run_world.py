@@ -130,9 +130,12 @@ class RunWorld:
             self.workspace_id,
             count,
         )
-        target_ids = [row["id"] for row in rows]
+        return await self.begin_over(definition, [row["id"] for row in rows])
+
+    async def begin_over(self, definition: Definition, target_ids: Sequence[UUID]) -> UUID:
+        """Writes a run over these targets."""
         async with self.pool.acquire() as conn, conn.transaction():
-            started = await start_run(conn, StartRun(self.workspace_id, definition, target_ids, "test"))
+            started = await start_run(conn, StartRun(self.workspace_id, definition, list(target_ids), "test"))
             await conn.execute("UPDATE commands SET due_at = clock_timestamp()")
         return started.run_id
 

@@ -9,15 +9,17 @@ from functools import partial
 from typing import Final
 from uuid import UUID
 
+import pytest
 from temporalio.client import WorkflowFailureError
 from temporalio.worker import Worker
 
 from activities.fires import FireActivities
 from activities.sweeps import Buckets, SweepActivities
 from runlane import names
+from runlane.db import admit
 from runlane.db.claims import ClaimedJob
 from runlane.jobs import Outcome
-from runlane.sweeps import Part, Retention
+from runlane.sweeps import Bounds, Part
 from tests.integration.run_world import Gate, RunWorld, graph
 from tests.integration.scan_host import Done
 from tests.waiting import WAIT_S
@@ -62,6 +64,16 @@ async def _all_done(world: RunWorld) -> Played:
         )
         status = await world.end_of(run_id)
     return _played(run_id, status, "run_all_done")
+
+
+async def _admitted_aside(world: RunWorld) -> Played:
+    """The request admits one chunk, the workflow another, an activity of its own the rest."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(admit, "CHUNK", 2)
+        async with world.workers(), world.host(_completed):
+            run_id = await world.start(graph(a=[]), count=7)
+            status = await world.end_of(run_id)
+    return _played(run_id, status, "run_admitted_aside")
 
 
 async def _step_failed(world: RunWorld) -> Played:
@@ -189,7 +201,7 @@ async def _merge_failed(world: RunWorld) -> Played:
 async def _swept(world: RunWorld) -> Played:
     """Two parts, the second in several turns."""
     buckets = Buckets(world.storage, world.storage)
-    activities = SweepActivities(world.pool, world.temporal, buckets, Retention())
+    activities = SweepActivities(world.pool, world.temporal, buckets, Bounds())
     parts = Worker(world.temporal, task_queue=names.SWEEP_QUEUE, activities=[activities.sweep])
     async with world.workers(), parts:
         handle = await world.temporal.start_workflow(
@@ -242,6 +254,7 @@ def _played(run_id: UUID, status: object, name: str) -> Played:
 
 SHAPES: Final = (
     Shape(_all_done, ("run_all_done",), "completed"),
+    Shape(_admitted_aside, ("run_admitted_aside",), "completed"),
     Shape(_step_failed, ("run_step_failed_dependents_skipped",), "failed"),
     Shape(_worker_lost, ("run_worker_lost",), "completed"),
     Shape(_worker_disconnected, ("run_worker_disconnected",), "completed"),
