@@ -15,6 +15,7 @@ from typing import Final, Self, TypeVar
 
 import docker
 from docker.errors import APIError, DockerException, ImageNotFound, NotFound
+from docker.utils import kwargs_from_env
 from requests.exceptions import RequestException
 
 from runlane.containers import MIB, ContainerEnd, ContainerSpec, EngineFacts, Image
@@ -33,6 +34,8 @@ _PULL_S: Final = 3600.0
 _SHARED_MEMORY_BYTES: Final = 8 * MIB
 _CONFLICT: Final = 409
 _SERVER_FAULT: Final = 500
+_REMOVING: Final = "removing"
+_TCP: Final = "tcp://"
 
 _T = TypeVar("_T")
 
@@ -92,7 +95,10 @@ class Engine:
 
     @classmethod
     async def open(cls, url: str, containers: int) -> Self:
-        """Connects to an engine (`unix://…` or `tcp://…`), for at most this many containers at once."""
+        """Connects to an engine (`unix://…` or `tcp://…`), for at most this many containers at once.
+
+        Over TCP with TLS if the environment says so, by the variables that the engine's own client reads.
+        """
         threads = 2 * containers + 8  # reader and writer of each, and calls that must not wait for them
         pool = ThreadPoolExecutor(threads, thread_name_prefix="engine")
         loop = asyncio.get_running_loop()
@@ -232,10 +238,25 @@ def _translated() -> Iterator[None]:
         raise Unavailable(f"the container engine does not answer: {str(error)[:500]}") from error
 
 
+class _Client(docker.APIClient):  # type: ignore[misc]  # the SDK has no types
+    """Takes nothing of the environment: a bundle of authorities there would replace the engine's own."""
+
+    @property
+    def trust_env(self) -> bool:
+        """Never, whatever the session below sets."""
+        return False
+
+    @trust_env.setter
+    def trust_env(self, value: bool) -> None:
+        pass
+
+
 def _connect(url: str, connections: int) -> docker.APIClient:
     with _translated():
         _knock(url)
-        return docker.APIClient(base_url=url, timeout=_CALL_S, max_pool_size=connections)
+        # as the engine's own command line has it: DOCKER_TLS_VERIFY and DOCKER_CERT_PATH
+        tls = kwargs_from_env().get("tls", False) if url.startswith(_TCP) else False
+        return _Client(base_url=url, timeout=_CALL_S, max_pool_size=connections, tls=tls)
 
 
 def _knock(url: str) -> None:
@@ -273,5 +294,11 @@ def _remove(client: docker.APIClient, name: str) -> None:
     except NotFound:
         return
     except APIError as error:
-        if error.status_code != _CONFLICT:  # somebody else is about to remove it
+        if error.status_code != _CONFLICT or not _is_leaving(client, name):
             raise
+
+
+def _is_leaving(client: docker.APIClient, name: str) -> bool:
+    """Whether somebody else is about to remove it, or has: the one conflict that needs nothing more."""
+    found = _or_none(client.inspect_container, name)
+    return found is None or found["State"]["Status"] == _REMOVING

@@ -15,6 +15,9 @@ from typing import Final
 
 _ALL_CLEAR: Final = b"."
 
+_PASSED_ON: Final = ("PATH", "HOME", "DOCKER_TLS_VERIFY", "DOCKER_CERT_PATH")
+"""What it takes to reach the engine whose address it is told, certificates included; nothing else."""
+
 
 @dataclass(slots=True)
 class Guard:
@@ -31,7 +34,7 @@ async def guarded(engine_url: str, incarnation: str) -> AsyncIterator[Guard]:
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "runlane.scan.guard", engine_url, incarnation),
         stdin=asyncio.subprocess.PIPE,
-        env={"PATH": os.environ.get("PATH", os.defpath)},
+        env={"PATH": os.defpath, **{name: os.environ[name] for name in _PASSED_ON if name in os.environ}},
         start_new_session=True,  # what is sent to the worker's group is not for its guard
     )
     try:

@@ -27,7 +27,7 @@ class Front:
 @asynccontextmanager
 async def tls_in_front_of(port: int, folder: Path) -> AsyncIterator[Front]:
     """Takes TLS connections for HTTP/2 to `localhost` and passes on what is in them."""
-    authority, chain = _certificates(folder)
+    authority, chain = certificates(folder)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(chain)
     context.set_alpn_protocols(["h2"])
@@ -42,7 +42,7 @@ async def tls_in_front_of(port: int, folder: Path) -> AsyncIterator[Front]:
         server.close()
 
 
-def _certificates(folder: Path) -> tuple[Path, Path]:
+def certificates(folder: Path) -> tuple[Path, Path]:
     """An authority, and a server certificate of it with its key."""
     authority_key, server_key = (ec.generate_private_key(ec.SECP256R1()) for _ in range(2))
     authority = _builder("Test Authority", "Test Authority", authority_key)
