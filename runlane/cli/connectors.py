@@ -7,19 +7,19 @@ import typer
 
 from runlane.cli.answers import Json
 from runlane.cli.errors import CommandError, ExitCode
-from runlane.cli.lists import print_all
 from runlane.cli.options import JsonFlag, Reason
 from runlane.cli.output import Column, note, print_done, print_fields, print_json
 from runlane.cli.profile import open_client
+from runlane.cli.rules import Rules
 
 app = typer.Typer(no_args_is_help=True, help="Connectors: tools that come as an image.")
 
 MANIFEST: Final = "manifest.yaml"
-COLUMNS = (
+RULES = Rules("connectors", (
     Column("NAME", "slug"), Column("VERSION", "version"), Column("FINDS", "category"),
     Column("FROM", "fans_out"), Column("ON", "enabled"), Column("WORKSPACE", "workspace_id"),
     Column("IMAGE", "image"), Column("DIGEST", "digest"),
-)  # fmt: skip
+))  # fmt: skip
 
 Everywhere = Annotated[bool, typer.Option("--everywhere", help="For all workspaces; needs a platform key.")]
 Place = Annotated[Path, typer.Argument(metavar="FILE", help="A manifest, or the folder that it is in.")]
@@ -55,16 +55,14 @@ def add(
 
     manifest = read_manifest(_read(file, digest)).as_json()
     with open_client() as client:
-        done = client.post(_path(everywhere), {"manifest": manifest, "reason": reason})
+        done = client.post(RULES.path(everywhere), {"manifest": manifest, "reason": reason})
     _told(done, "added", as_json=as_json)
 
 
 @app.command("list")
 def index(everywhere: Everywhere = False, as_json: JsonFlag = False) -> None:
     """List the connectors that steps may name."""
-    with open_client() as client:
-        found = client.get(_path(everywhere))
-    print_all(found, COLUMNS, as_json=as_json)
+    RULES.print(everywhere, as_json=as_json)
 
 
 @app.command("show")
@@ -73,7 +71,7 @@ def show(slug: Slug, as_json: JsonFlag = False) -> None:
     import json
 
     with open_client() as client:
-        found = client.get(f"{_path(everywhere=False)}/{slug}")
+        found = client.get(f"{RULES.path(everywhere=False)}/{slug}")
     if as_json:
         print_json(found)
         return
@@ -87,7 +85,7 @@ def disable(
     slug: Slug, everywhere: Everywhere = False, reason: Reason = None, as_json: JsonFlag = False
 ) -> None:
     """Switch a connector off: nothing new of it is begun, what runs is finished."""
-    _switch(f"{_path(everywhere)}/{slug}/disable", reason, "switched off", as_json=as_json)
+    _switch(f"{RULES.path(everywhere)}/{slug}/disable", reason, "switched off", as_json=as_json)
 
 
 @app.command("enable")
@@ -95,7 +93,7 @@ def enable(
     slug: Slug, everywhere: Everywhere = False, reason: Reason = None, as_json: JsonFlag = False
 ) -> None:
     """Switch a connector on again: jobs that waited for it go on."""
-    _switch(f"{_path(everywhere)}/{slug}/enable", reason, "switched on", as_json=as_json)
+    _switch(f"{RULES.path(everywhere)}/{slug}/enable", reason, "switched on", as_json=as_json)
 
 
 def _switch(path: str, reason: str | None, what: str, *, as_json: bool) -> None:
@@ -122,7 +120,3 @@ def _read(file: Path, digest: str | None) -> Json:
     except OSError as error:
         raise CommandError(f"{path}: {error.strerror}", ExitCode.USAGE) from error
     return {**document} if digest is None else {**document, "digest": digest}
-
-
-def _path(everywhere: bool) -> str:
-    return "/v1/platform/connectors" if everywhere else "/v1/connectors"

@@ -6,17 +6,17 @@ import typer
 
 from runlane.cli.answers import Json
 from runlane.cli.errors import CommandError, ExitCode
-from runlane.cli.lists import print_all
 from runlane.cli.options import JsonFlag, Reason
 from runlane.cli.output import Column, print_done
 from runlane.cli.profile import open_client
+from runlane.cli.rules import Rules
 
 app = typer.Typer(no_args_is_help=True, help="Exclusions: what is never scanned.")
 
-COLUMNS = (
+RULES = Rules("exclusions", (
     Column("ID", "id"), Column("WORKSPACE", "workspace_id"), Column("TARGET", "target_id"),
     Column("KIND", "kind"), Column("VALUE", "value"), Column("BY", "created_by"), Column("REASON", "reason"),
-)  # fmt: skip
+))  # fmt: skip
 
 Everywhere = Annotated[bool, typer.Option("--everywhere", help="In all workspaces; needs a platform key.")]
 
@@ -24,9 +24,7 @@ Everywhere = Annotated[bool, typer.Option("--everywhere", help="In all workspace
 @app.command("list")
 def index(everywhere: Everywhere = False, as_json: JsonFlag = False) -> None:
     """List what is never scanned, the exclusions of the platform included."""
-    with open_client() as client:
-        found = client.get(_path(everywhere))
-    print_all(found, COLUMNS, as_json=as_json)
+    RULES.print(everywhere, as_json=as_json)
 
 
 @app.command("add")
@@ -51,7 +49,7 @@ def add(
     if target is not None:
         body["target_id"] = target
     with open_client() as client:
-        done = client.post(_path(everywhere), body)
+        done = client.post(RULES.path(everywhere), body)
     print_done(
         done,
         f"exclusion {done['id']}: {done['kind']} {done['value']}; {done['jobs']} jobs ended",
@@ -68,9 +66,5 @@ def remove(
 ) -> None:
     """Remove an exclusion. Jobs that it ended stay ended."""
     with open_client() as client:
-        done = client.post(f"{_path(everywhere)}/{exclusion_id}/remove", {"reason": reason})
+        done = client.post(f"{RULES.path(everywhere)}/{exclusion_id}/remove", {"reason": reason})
     print_done(done, f"removed exclusion {done['id']}: {done['kind']} {done['value']}", as_json=as_json)
-
-
-def _path(everywhere: bool) -> str:
-    return "/v1/platform/exclusions" if everywhere else "/v1/exclusions"

@@ -6,18 +6,18 @@ import typer
 
 from runlane.cli.answers import Json, objects_in
 from runlane.cli.errors import CommandError, ExitCode
-from runlane.cli.lists import print_all
 from runlane.cli.options import JsonFlag, Reason
 from runlane.cli.output import Column, print_done
 from runlane.cli.profile import open_client
+from runlane.cli.rules import Rules
 
 app = typer.Typer(no_args_is_help=True, help="Limits: how much may be in progress, or begin in a minute.")
 
-COLUMNS = (
+RULES = Rules("limits", (
     Column("ID", "id"), Column("WORKSPACE", "workspace_id"), Column("TOOL SET", "toolset"),
     Column("IN PROGRESS", "in_progress"), Column("OF", "max_in_progress"),
     Column("LAST MINUTE", "last_minute"), Column("OF", "per_minute"),
-)  # fmt: skip
+))  # fmt: skip
 
 Everywhere = Annotated[
     bool, typer.Option("--everywhere", help="Of a tool set in all workspaces; needs a platform key.")
@@ -28,9 +28,7 @@ Toolset = Annotated[str | None, typer.Option("--toolset", help="Only the tools o
 @app.command("list")
 def index(everywhere: Everywhere = False, as_json: JsonFlag = False) -> None:
     """List the limits that count, and how much of each is used up now."""
-    with open_client() as client:
-        found = client.get(_path(everywhere))
-    print_all(found, COLUMNS, as_json=as_json)
+    RULES.print(everywhere, as_json=as_json)
 
 
 @app.command("set")
@@ -51,7 +49,7 @@ def put(
     if toolset is not None:
         body["toolset"] = toolset
     with open_client() as client:
-        done = client.put(_path(everywhere), body)
+        done = client.put(RULES.path(everywhere), body)
     print_done(done, f"limit {done['id']}", as_json=as_json)
 
 
@@ -60,7 +58,7 @@ def remove(
     toolset: Toolset = None, everywhere: Everywhere = False, reason: Reason = None, as_json: JsonFlag = False
 ) -> None:
     """Remove the limit that was set by the same words."""
-    path = _path(everywhere)
+    path = RULES.path(everywhere)
     with open_client() as client:
         for row in objects_in(client.get(path), "items"):
             if (row["workspace_id"] is None) is everywhere and row["toolset"] == toolset:
@@ -69,7 +67,3 @@ def remove(
         else:
             raise CommandError("there is no such limit", ExitCode.NOT_FOUND, hint="runlane limit list")
     print_done(done, f"removed limit {done['id']}", as_json=as_json)
-
-
-def _path(everywhere: bool) -> str:
-    return "/v1/platform/limits" if everywhere else "/v1/limits"

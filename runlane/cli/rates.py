@@ -6,17 +6,17 @@ import typer
 
 from runlane.cli.answers import Json, objects_in
 from runlane.cli.errors import CommandError, ExitCode
-from runlane.cli.lists import print_all
 from runlane.cli.options import JsonFlag, Reason
 from runlane.cli.output import Column, print_done
 from runlane.cli.profile import open_client
+from runlane.cli.rules import Rules
 
 app = typer.Typer(no_args_is_help=True, help="Rates: what is sent a second to targets and networks.")
 
-COLUMNS = (
+RULES = Rules("rates", (
     Column("ID", "id"), Column("WORKSPACE", "workspace_id"), Column("TARGET", "target_id"),
     Column("NETWORK", "network_id"), Column("PER SECOND", "per_second"), Column("BY", "created_by"),
-)  # fmt: skip
+))  # fmt: skip
 
 Everywhere = Annotated[
     bool, typer.Option("--everywhere", help="Each target in all workspaces; needs a platform key.")
@@ -28,9 +28,7 @@ Network = Annotated[str | None, typer.Option("--network", help="Id of an interna
 @app.command("list")
 def index(everywhere: Everywhere = False, as_json: JsonFlag = False) -> None:
     """List the rates that count."""
-    with open_client() as client:
-        found = client.get(_path(everywhere))
-    print_all(found, COLUMNS, as_json=as_json)
+    RULES.print(everywhere, as_json=as_json)
 
 
 @app.command("set")
@@ -51,7 +49,7 @@ def put(
             body["target_id"] = client.resolve("/v1/targets", target)
         if network:
             body["network_id"] = network
-        done = client.put(_path(everywhere), body)
+        done = client.put(RULES.path(everywhere), body)
     print_done(done, f"rate {done['id']}", as_json=as_json)
 
 
@@ -63,14 +61,10 @@ def remove(
     as_json: JsonFlag = False,
 ) -> None:
     """Remove a rate."""
-    path = _path(everywhere)
+    path = RULES.path(everywhere)
     with open_client() as client:
         found = [row for row in objects_in(client.get(path), "items") if str(row["id"]).endswith(rate)]
         if len(found) != 1:
             raise CommandError("there is no such rate", ExitCode.NOT_FOUND, hint="runlane rate list")
         done = client.post(f"{path}/{found[0]['id']}/remove", {"reason": reason})
     print_done(done, f"removed rate {done['id']}", as_json=as_json)
-
-
-def _path(everywhere: bool) -> str:
-    return "/v1/platform/rates" if everywhere else "/v1/rates"

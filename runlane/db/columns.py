@@ -1,7 +1,7 @@
 """Columns as `tables` and `inventory_tables` have them, and the metadata that holds the tables of both."""
 
 from sqlalchemy import Boolean, Column, DateTime, Integer, LargeBinary, MetaData, SmallInteger, Text, Uuid
-from sqlalchemy.dialects.postgresql import ARRAY, JSONB
+from sqlalchemy.dialects.postgresql import ARRAY, CIDR, JSONB
 
 metadata = MetaData()
 
@@ -49,6 +49,16 @@ def json(name: str, *, null: bool = False) -> Column[object]:
 def texts(name: str, *, null: bool = False) -> Column[object]:
     """A list of texts."""
     return Column(name, ARRAY(Text), nullable=null)
+
+
+def cidrs(name: str) -> Column[object]:
+    """A list of networks."""
+    return Column(name, ARRAY(CIDR), nullable=False)
+
+
+def seen(end: str) -> tuple[Column[object], ...]:
+    """When something was found first and last, how often it was missed since, and when that was its end."""
+    return (time("first_seen"), time("last_seen"), integer("missed"), time(end, null=True))
 
 
 def digest(name: str, *, null: bool = False) -> Column[object]:

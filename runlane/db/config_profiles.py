@@ -14,10 +14,11 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from runlane import names
 from runlane.connectors import Connector
-from runlane.db import connectors, outbox
-from runlane.db.acts import Act, Action, Deed, acted
+from runlane.db import connectors
+from runlane.db.acts import Act, Action
 from runlane.db.paging import Orders, Page, PageRequest, fetch_page
 from runlane.db.pool import Connection, Record
+from runlane.db.rule_deeds import RuleDeed, tell
 from runlane.db.tables import tool_profiles
 from runlane.definitions import CREDENTIAL_FAULT, Definition, option_faults
 from runlane.errors import Conflict, Invalid, NotFound
@@ -157,7 +158,5 @@ def _check(wanted: NewProfile, connector: Connector | None) -> None:
 
 
 async def _say(conn: Connection, workspace_id: UUID, row: Record, act: Act, action: Action) -> None:
-    subject = names.config_profile_subject(row["id"])
-    ordinal = str(await conn.fetchval("SELECT uuidv7()"))
     value = f"{row['tool_id']}: {row['name']}"
-    await outbox.insert(conn, [acted(act, Deed(action, workspace_id, subject, ordinal, value=value))])
+    await tell(conn, act, RuleDeed(action, workspace_id, names.config_profile_subject(row["id"]), value))

@@ -3,7 +3,7 @@
 from sqlalchemy import Column, Table
 from sqlalchemy.dialects.postgresql import ARRAY, INET
 
-from runlane.db.columns import digest, flag, integer, json, key, metadata, ref, text, texts, time
+from runlane.db.columns import digest, flag, integer, json, key, metadata, ref, seen, text, texts, time
 
 assets = Table(
     "assets",
@@ -17,10 +17,7 @@ assets = Table(
     flag("enabled"),
     json("records"),
     Column("addresses", ARRAY(INET), nullable=False),
-    time("first_seen"),
-    time("last_seen"),
-    integer("missed"),
-    time("gone_at", null=True),
+    *seen("gone_at"),
     time("created_at"),
 )
 
@@ -43,10 +40,7 @@ asset_services = Table(
     text("server", null=True),
     json("tls", null=True),
     time("web_seen_at", null=True),
-    time("first_seen"),
-    time("last_seen"),
-    integer("missed"),
-    time("closed_at", null=True),
+    *seen("closed_at"),
 )
 
 technologies = Table(
@@ -74,10 +68,7 @@ urls = Table(
     integer("status", null=True),
     text("content_type", null=True),
     text("source", null=True),
-    time("first_seen"),
-    time("last_seen"),
-    integer("missed"),
-    time("gone_at", null=True),
+    *seen("gone_at"),
 )
 
 vulnerabilities = Table(
@@ -100,10 +91,7 @@ vulnerabilities = Table(
     texts("reference_urls"),
     texts("cwe"),
     text("status"),
-    time("first_seen"),
-    time("last_seen"),
-    integer("missed"),
-    time("resolved_at", null=True),
+    *seen("resolved_at"),
 )
 
 screenshots = Table(

@@ -1,4 +1,4 @@
-"""What was done to a rule, said in each workspace that the rule concerns."""
+"""What was done to a rule, a profile or a secret, said in each workspace that it concerns."""
 
 from dataclasses import dataclass
 from uuid import UUID
@@ -11,7 +11,7 @@ from runlane.db.workspaces import concerned_by
 
 @dataclass(frozen=True, slots=True)
 class RuleDeed:
-    """A deed about a rule of a workspace, or of the platform (None)."""
+    """A deed about what a workspace has, or the platform (None)."""
 
     action: Action
     workspace_id: UUID | None

@@ -10,9 +10,9 @@ from typing import Final
 from uuid import UUID
 
 from runlane import names
-from runlane.db import outbox
-from runlane.db.acts import Act, Action, Deed, acted
+from runlane.db.acts import Act, Action
 from runlane.db.pool import Connection, Record
+from runlane.db.rule_deeds import RuleDeed, tell
 from runlane.definitions import Definition
 from runlane.errors import Conflict, Invalid, NotFound
 from runlane.keyring import Keyring, Sealed
@@ -181,9 +181,5 @@ def _sealed(row: Record) -> Sealed:
 
 
 async def _say(conn: Connection, workspace_id: UUID, row: Record, act: Act, action: Action) -> None:
-    subject = names.secret_subject(row["id"])
-    ordinal = str(await conn.fetchval("SELECT uuidv7()"))
-    # a name says what it is for; the value is nowhere but in its row
-    await outbox.insert(
-        conn, [acted(act, Deed(action, workspace_id, subject, ordinal, value=f"named {row['name']}"))]
-    )
+    value = f"named {row['name']}"  # it says what the secret is for; what it holds is nowhere but in its row
+    await tell(conn, act, RuleDeed(action, workspace_id, names.secret_subject(row["id"]), value))
