@@ -12,7 +12,7 @@ from runlane.cli.answers import counts_in
 from runlane.cli.client import ApiClient, Json
 from runlane.cli.errors import CommandError, ExitCode
 from runlane.cli.interrupt import until_interrupted
-from runlane.cli.lab_scan import has_browser, read_inventory, start_scan_of
+from runlane.cli.lab_scan import has_browser, read_inventory, start_scan
 from runlane.cli.output import note, print_json
 from runlane.cli.platform import Platform, PlatformOptions, open_platform
 from runlane.cli.watch import Show, open_view
@@ -129,7 +129,7 @@ class _Demo:
 
     async def run(self, *, is_json: bool) -> DemoResult:
         began = time.monotonic()
-        run_id = await asyncio.to_thread(start_scan_of, self._client, self.manifest, self._lab.resolver)
+        run_id = await asyncio.to_thread(start_scan, self._client, self.manifest, self._lab.resolver)
         # The answer of a demo for programs is one line: its progress goes to the person.
         with open_view(is_json=False) as show:
             state = await self._watch(run_id, show)

@@ -13,14 +13,8 @@ from runlane.lab.manifest import (
     url_key,
     web_key,
 )
-from runlane.lab.server import Lab
 
 DEFINITION = "domain_discovery"
-
-
-def start_scan(client: ApiClient, lab: Lab, *, name: str = "demo") -> str:
-    """Adds the lab's zone as a target if need be and starts a discovery of it; returns the run's id."""
-    return start_scan_of(client, lab.manifest, lab.resolver, name=name)
 
 
 def has_browser(client: ApiClient) -> bool:
@@ -28,8 +22,11 @@ def has_browser(client: ApiClient) -> bool:
     return any("browser" in texts_in(worker, "toolsets") for worker in client.items("/v1/workers"))
 
 
-def start_scan_of(client: ApiClient, manifest: Manifest, resolver: str, *, name: str = "demo") -> str:
-    """As `start_scan`, for a lab in another process; it takes pictures if the manifest has any."""
+def start_scan(client: ApiClient, manifest: Manifest, resolver: str, *, name: str = "demo") -> str:
+    """Adds a lab's zone as a target if need be and starts a discovery of it; returns the run's id.
+
+    It takes pictures if the manifest has any.
+    """
     config = {
         "*": {"resolver": resolver, "allow": list(manifest.networks)},
         "ports": {"ports": manifest.port_list},

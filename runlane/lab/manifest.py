@@ -3,8 +3,6 @@
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 
-import orjson
-
 
 @dataclass(frozen=True, slots=True)
 class Asset:
@@ -118,27 +116,6 @@ class Manifest:
     def to_json(self) -> dict[str, object]:
         """Plain data for `json.dumps`; field names are those of the dataclasses."""
         return asdict(self)
-
-    @classmethod
-    def from_json(cls, text: str | bytes) -> "Manifest":
-        """Reads back what `to_json` wrote. The text is ours: a foreign one ends in KeyError or TypeError."""
-        raw = orjson.loads(text)
-        return cls(
-            scenario=raw["scenario"],
-            target=raw["target"],
-            base=raw["base"],
-            networks=tuple(raw["networks"]),
-            ports=tuple(raw["ports"]),
-            assets=tuple(
-                Asset(each["name"], each["address"], {kind: tuple(v) for kind, v in each["records"].items()})
-                for each in raw["assets"]
-            ),
-            services=tuple(Service(**each) for each in raw["services"]),
-            web=tuple(WebService(**each) for each in raw["web"]),
-            urls=tuple(FoundUrl(**each) for each in raw["urls"]),
-            findings=tuple(Finding(**each) for each in raw["findings"]),
-            pictures=tuple(raw["pictures"]),
-        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -81,7 +81,8 @@ class Installation:
     async def begin_scan(self, name: str) -> UUID:
         """Starts a discovery of the lab as of a target that nothing is known of yet."""
         await self.pool.execute("UPDATE targets SET deleted_at = clock_timestamp() WHERE deleted_at IS NULL")
-        return UUID(await asyncio.to_thread(start_scan, self.api, self.lab, name=name))
+        lab = self.lab
+        return UUID(await asyncio.to_thread(start_scan, self.api, lab.manifest, lab.resolver, name=name))
 
     async def begin_and_reach_middle(self, name: str) -> UUID:
         """Starts a discovery and returns when some of its jobs are done and some are being done."""

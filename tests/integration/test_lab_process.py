@@ -8,8 +8,6 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from runlane.lab.manifest import Manifest
-
 BASE = f"127.{64 + os.getpid() % 128}.{os.getpid() // 128 % 256}.192/26"
 COMMAND = [sys.executable, "-m", "runlane.lab", "--scenario", "small"]
 
@@ -41,7 +39,8 @@ def test_ready_line_tells_resolver_and_manifest() -> None:
         ready = read_ready(process)
 
     assert str(ready["resolver"]).startswith(BASE.replace(".192/26", ".193:"))
-    assert Manifest.from_json(json.dumps(ready["manifest"])).base == BASE
+    assert isinstance(ready["manifest"], dict)
+    assert ready["manifest"]["base"] == BASE
 
 
 def test_process_prints_nothing_but_the_ready_line() -> None:

@@ -1,6 +1,5 @@
 """The manifest that is derived from a scenario, and the comparison with an inventory."""
 
-import json
 from collections import Counter
 
 import pytest
@@ -195,10 +194,6 @@ def test_icons_are_told_apart_by_their_hashes(full: Manifest) -> None:
 
     assert len(set(hashes.values())) >= 2
     assert "http://admin.lab.test:18080/" not in hashes
-
-
-def test_manifest_survives_json(full: Manifest) -> None:
-    assert Manifest.from_json(json.dumps(full.to_json())) == full
 
 
 def test_complete_inventory_shows_no_difference(full: Manifest) -> None:
