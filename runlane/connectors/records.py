@@ -25,7 +25,7 @@ MAX_COVERAGE_BYTES: Final = 16_384
 def job_line(job: ToolJob, options: Mapping[str, object], platform: Options) -> bytes:
     """The job as a container reads it from its standard input, whole, before it is closed."""
     target = {"host": job.host, "address": job.address, "port": job.port, "url": job.url, "tls": job.tls}
-    rules = {"allow": list(platform.allow), "deny": list(platform.deny)}
+    rules = {"allow": list(platform.allow), "bound": platform.is_bound, "deny": list(platform.deny)}
     return orjson.dumps({"job": job.job_id, "target": target, "options": {**options, **rules}}) + b"\n"
 
 

@@ -25,6 +25,7 @@ class Egress:
 
     def __init__(self, options: Options) -> None:
         self._allow = options.allow
+        self._is_bound = options.is_bound
         self._denied = options.denied
         self._resolver = Resolver(options.resolver)
         self._spacing = Spacing(options.rate_per_s) if options.rate_per_s else None
@@ -85,7 +86,8 @@ class Egress:
             raise Refused(f"port {port} is excluded")
 
     def _may_contact(self, address: str) -> bool:
-        return is_allowed(address, self._allow) and not self._denied.has_place(address)
+        is_open = is_allowed(address, self._allow, is_bound=self._is_bound)
+        return is_open and not self._denied.has_place(address)
 
     async def pace(self) -> None:
         """Waits until one more connection or request may be made: all of a job pass here, evenly apart."""

@@ -83,6 +83,8 @@ class Options:
     """Exclusions: names, networks and ports that are not contacted, whatever `allow` says."""
     rate_per_s: int | None = None
     """Connections and requests that may be made a second; None: there is no rate."""
+    is_bound: bool = False
+    """The host is bound to an internal network: nothing but `allow` may be contacted."""
 
     @property
     def denied(self) -> Denied:
@@ -189,12 +191,13 @@ def _parse_options(raw: Mapping[str, JsonValue], of_target: JsonValue, default_t
     except ValueError as error:
         raise BadInput(f"option deny: {error}") from error
     resolver = _parse_resolver(options.text("resolver"))
+    is_bound = raw.get("bound") is True
     # it is sent packets like any other host, and the option comes from whoever wrote the definition
     if resolver is not None and not (
-        is_allowed(resolver[0], allow) and not parse_denied(deny).has_place(resolver[0])
+        is_allowed(resolver[0], allow, is_bound=is_bound) and not parse_denied(deny).has_place(resolver[0])
     ):
         raise Refused(f"option resolver: {resolver[0]} may not be contacted")
-    return Options(float(timeout_s), allow, resolver, raw, deny)
+    return Options(float(timeout_s), allow, resolver, raw, deny, is_bound=is_bound)
 
 
 def _parse_resolver(text: str | None) -> tuple[str, int] | None:

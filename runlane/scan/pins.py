@@ -32,7 +32,13 @@ async def pin(job: ClaimedJob, adapter: Adapter, options: Options) -> ToolJob | 
         tool_job = read_job(job.job_id, job.target)
         options = options_of(options, job)
         egress = Egress(
-            ProbeOptions(1, allow=options.allow, deny=options.deny, resolver=_resolver(options.values))
+            ProbeOptions(
+                1,
+                allow=options.allow,
+                deny=options.deny,
+                resolver=_resolver(options.values),
+                is_bound=options.is_bound,
+            )
         )
         egress.permit_place(tool_job.host, tool_job.port)
         if not adapter.needs_address:

@@ -79,11 +79,12 @@ def unwrap(address: Address) -> Address:
     return address.sixtofour or address
 
 
-def is_allowed(address: str | Address, allow: Sequence[str] = ()) -> bool:
+def is_allowed(address: str | Address, allow: Sequence[str] = (), *, is_bound: bool = False) -> bool:
     """Whether a connection to `address` may be opened.
 
     Global addresses always may, others only inside `allow` (CIDRs); cloud metadata, multicast and unspecified
-    addresses never. The address that counts is the unwrapped one. Text that is no address is not allowed.
+    addresses never. From a host that is bound to an internal network nothing but `allow` may be contacted.
+    The address that counts is the unwrapped one. Text that is no address is not allowed.
 
     Raises:
         ValueError: `allow` holds something that is no CIDR.
@@ -94,12 +95,17 @@ def is_allowed(address: str | Address, allow: Sequence[str] = ()) -> bool:
     effective = unwrap(parsed)
     if _is_in(effective, _NEVER):
         return False
-    return _is_global(effective) or _is_in(effective, parse_networks(tuple(allow)))
+    return (_is_global(effective) and not is_bound) or _is_in(effective, parse_networks(tuple(allow)))
 
 
-def is_network_allowed(network: Network, allow: Sequence[str] = ()) -> bool:
+def is_network_allowed(network: Network, allow: Sequence[str] = (), *, is_bound: bool = False) -> bool:
     """Whether every address of `network` passes `is_allowed`. Meant for small networks: it asks for each."""
-    return all(is_allowed(address, allow) for address in network)
+    return all(is_allowed(address, allow, is_bound=is_bound) for address in network)
+
+
+def is_never_contacted(network: Network) -> bool:
+    """Whether no allow-list opens any address of a network."""
+    return any(_is_part(network, each) for each in _NEVER)
 
 
 @lru_cache(maxsize=4096)
@@ -118,12 +124,17 @@ def is_inside_only(text: str, allow: tuple[str, ...]) -> bool:
         network = ip_network(text, strict=False)
     except ValueError:
         return False
-    return any(_overlap(network, each) for each in parse_networks(allow)) and not is_network_allowed(network)
+    return any(overlap(network, each) for each in parse_networks(allow)) and not is_network_allowed(network)
 
 
-def _overlap(one: Network, other: Network) -> bool:
+def overlap(one: Network, other: Network) -> bool:
+    """Whether two networks have an address in common."""
     # addresses of two versions have no order
     return one.version == other.version and one.overlaps(other)
+
+
+def _is_part(one: Network, other: Network) -> bool:
+    return overlap(one, other) and one.prefixlen >= other.prefixlen
 
 
 @lru_cache(maxsize=256)

@@ -41,8 +41,10 @@ class TargetFile:
     faults: Sequence[Fault]
 
 
-def read_targets(text: str, file_format: FileFormat, allowed_networks: Sequence[str] = ()) -> TargetFile:
-    """Reads a file. Empty lines, and a heading of a CSV, are passed over.
+def read_targets(
+    text: str, file_format: FileFormat, allowed_networks: Sequence[str] = (), *, is_bound: bool = False
+) -> TargetFile:
+    """Reads a file. Empty lines, and a heading of a CSV, are passed over; else as `parse_target`.
 
     Raises:
         Invalid: `targets.too_many`, it has more lines than `MAX_LINES`.
@@ -57,7 +59,7 @@ def read_targets(text: str, file_format: FileFormat, allowed_networks: Sequence[
             continue
         try:
             value, tags = _CUTS[file_format](line)
-            target = parse_target(value, allowed_networks)
+            target = parse_target(value, allowed_networks, is_bound=is_bound)
             targets[target] = targets.get(target, frozenset()) | frozenset(check_tags(tags))
         except Invalid as error:
             faults.append(Fault(number, error.code, error.detail))

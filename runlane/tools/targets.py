@@ -38,10 +38,12 @@ class Target:
     value: str
 
 
-def parse_target(text: str, allowed_networks: Sequence[str] = ()) -> Target:
+def parse_target(text: str, allowed_networks: Sequence[str] = (), *, is_bound: bool = False) -> Target:
     """Reads a target as typed by a person.
 
-    `allowed_networks` are the CIDRs beyond global addresses that the workspace may scan.
+    `allowed_networks` are the CIDRs beyond global addresses that the workspace may scan; of a target that is
+    bound to an internal network, the CIDRs of that one, and then no other address may be a target. A name may
+    be one anywhere: where it leads is seen when it is resolved there.
 
     Raises:
         Invalid: not a domain, address or network (`target.empty`, `target.too_long`, `target.option`,
@@ -50,11 +52,14 @@ def parse_target(text: str, allowed_networks: Sequence[str] = ()) -> Target:
     """
     _refuse_unsafe_text(text)
     if "/" in text:
-        return _parse_network(text, allowed_networks)
+        network = _parse_network(text)
+        if not is_network_allowed(network, allowed_networks, is_bound=is_bound):
+            raise _refused(str(network), is_bound=is_bound)
+        return _target_of(network)
     if parse_address(text) is not None:
         address = normalise_host(text)
-        if not is_allowed(address, allowed_networks):
-            raise _refused(address)
+        if not is_allowed(address, allowed_networks, is_bound=is_bound):
+            raise _refused(address, is_bound=is_bound)
         return Target(TargetKind.IP, address)
     if ":" in text:
         raise _invalid("url", "a target has no scheme and no port")
@@ -84,7 +89,7 @@ def _parse_domain(text: str) -> str:
     return name
 
 
-def _parse_network(text: str, allowed_networks: Sequence[str]) -> Target:
+def _parse_network(text: str) -> Network:
     address, _, prefix = text.partition("/")
     if parse_address(address) is None:
         raise _invalid("url", "a target has no path: give the host alone, or a network such as 192.0.2.0/28")
@@ -96,24 +101,22 @@ def _parse_network(text: str, allowed_networks: Sequence[str]) -> Target:
         raise _invalid("network", "not a network") from error
     if str(network.network_address) != str(parse_address(address)):
         raise _invalid("network", f"the address has host bits set; the network is {network}")
-    return _check_network(network, allowed_networks)
-
-
-def _check_network(network: Network, allowed_networks: Sequence[str]) -> Target:
     if network.num_addresses > MAX_NETWORK_ADDRESSES:
         raise _invalid("network_too_large", f"a network has at most {MAX_NETWORK_ADDRESSES} addresses")
-    if not is_network_allowed(network, allowed_networks):
-        raise _refused(str(network))
+    return network
+
+
+def _target_of(network: Network) -> Target:
     if network.num_addresses == 1:
         return Target(TargetKind.IP, normalise_host(str(network.network_address)))
     return Target(TargetKind.CIDR, str(network))
 
 
-def _refused(value: str) -> Invalid:
-    return _invalid(
-        "address_refused",
-        f"{value} is not a public address and not in a network that this workspace may scan",
-    )
+def _refused(value: str, *, is_bound: bool) -> Invalid:
+    where = "in that network"
+    if not is_bound:
+        where = "a public address and not in a network that this workspace may scan"
+    return _invalid("address_refused", f"{value} is not {where}")
 
 
 def _invalid(reason: str, detail: str) -> Invalid:

@@ -249,7 +249,7 @@ def test_records_protocol_ends_with_the_last_word() -> None:
     told = orjson.loads(command.stdin)
     assert told["job"] == "a"
     assert told["target"]["host"] == "lab.test"
-    assert told["options"] == {"times": 3, "allow": [], "deny": ["x.test"]}
+    assert told["options"] == {"times": 3, "allow": [], "bound": False, "deny": ["x.test"]}
     assert reader.feed(b'{"record": {"name": "www.lab.test"}}') == ({"name": "www.lab.test"},)
     assert reader.feed(b'{"tick": 1}') == ()
     assert (

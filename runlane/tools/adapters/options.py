@@ -159,6 +159,7 @@ class Resolver:
 
 COMMON: Final[Schema] = {
     "allow": Networks(),
+    "bound": Flag(),
     "deny": Exclusions(),
     "timeout_s": Seconds(),
     "resolver": Resolver(),
@@ -192,6 +193,8 @@ class Options:
     """Exclusions: names, networks and ports that are not contacted, whatever `allow` says."""
     rate_per_s: int | None = None
     """Packets or requests that may be sent a second, whatever a step says; None: there is no rate."""
+    is_bound: bool = False
+    """The host is bound to an internal network: nothing but `allow` may be contacted."""
 
     def rate(self, name: str, default: int) -> int:
         """A step's own rate, or less if a rate says so."""
@@ -235,13 +238,15 @@ def read_options(schema: Schema, raw: Mapping[str, object]) -> Options:
     allowed = tuple(str(network) for network in allow) if isinstance(allow, list) else ()
     deny = tuple(read_denied(raw.get("deny")))
     resolver = raw.get("resolver")
+    is_bound = raw.get("bound") is True
     if not isinstance(resolver, str):
-        return Options(allowed, None, raw, deny)
+        return Options(allowed, None, raw, deny, is_bound=is_bound)
     address = _read_resolver(resolver)
     # it is sent packets like any other host, and the option comes from whoever wrote the definition
-    if address is None or not is_allowed(address, allowed) or parse_denied(deny).has_place(address):
+    is_open = address is not None and is_allowed(address, allowed, is_bound=is_bound)
+    if address is None or not is_open or parse_denied(deny).has_place(address):
         raise BadOption(f"option resolver: {resolver} may not be contacted")
-    return Options(allowed, resolver, raw, deny)
+    return Options(allowed, resolver, raw, deny, is_bound=is_bound)
 
 
 def _read_resolver(text: str) -> str | None:
