@@ -8,6 +8,7 @@ from runlane.tools import TOOLS
 from runlane.tools.adapters import chromium, httpx, katana, naabu, nmap, nuclei, subfinder
 from runlane.tools.adapters.adapter import Adapter, Program
 from runlane.tools.adapters.options import faults
+from runlane.tools.providers import ProviderKeys, has_written_out
 
 ADAPTERS: Final[Mapping[str, Adapter]] = MappingProxyType(
     {
@@ -32,7 +33,14 @@ def programs_of(toolset: str) -> tuple[Program, ...]:
 def config_faults(tool_id: str, config: Mapping[str, object]) -> dict[str, str]:
     """What is wrong with a step's options, by option; our own probes judge theirs themselves."""
     adapter = ADAPTERS.get(tool_id)
-    return {} if adapter is None else faults(adapter.schema, config)
+    if adapter is None:
+        return {}
+    written = {
+        name: "references to secrets expected, not keys"
+        for name, kind in adapter.schema.items()
+        if isinstance(kind, ProviderKeys) and has_written_out(config.get(name))
+    }
+    return {**faults(adapter.schema, config), **written}
 
 
 __all__ = ["ADAPTERS", "config_faults", "programs_of"]

@@ -21,22 +21,27 @@ from runlane.tools.adapters.jsonl import read_object, texts_of
 from runlane.tools.adapters.options import Options, Whole, Words
 from runlane.tools.adapters.projectdiscovery import GO_ADDRESS_SPACE, program
 from runlane.tools.hosts import MalformedHost, is_under, normalise_name
+from runlane.tools.providers import ProviderKeys, provider_file
 from runlane.tools.records import Fields, MalformedRecord
 from runlane.tools.subdomains import RECORD_TYPES
 
 _MAX_NAMES: Final = 100_000
+_KEYS_FILE: Final = "providers.yaml"
 
 
-def find_names(job: ToolJob, options: Options, _place: Workplace) -> tuple[Command, Reader]:
-    """Asks third parties for names; the domain goes over standard input."""
+def find_names(job: ToolJob, options: Options, place: Workplace) -> tuple[Command, Reader]:
+    """Asks third parties for names; the domain goes over standard input, keys in a private file."""
     sources = options.words("sources")
+    keys = provider_file(options.values.get("providers"))
     argv = (
         *("subfinder", "-json", "-silent", "-no-color", "-disable-update-check"),
         *("-timeout", str(options.whole("request_s", 30))),
         *("-max-time", str(options.whole("search_min", 5))),
         *(("-sources", ",".join(sources)) if sources else ()),
+        *(("-provider-config", f"{place.folder}/{_KEYS_FILE}") if keys else ()),
     )
-    return Command(argv, f"{job.host}\n".encode()), _Names(job.host)
+    files = {_KEYS_FILE: keys} if keys else {}
+    return Command(argv, f"{job.host}\n".encode(), files=files), _Names(job.host)
 
 
 def resolve_names(job: ToolJob, options: Options, place: Workplace) -> tuple[Command, Reader]:
@@ -108,6 +113,7 @@ ADAPTER: Final = Adapter(
     programs=(program("subfinder"), program("dnsx")),
     schema={
         "sources": Words(),
+        "providers": ProviderKeys(),
         "request_s": Whole(1, 120),
         "search_min": Whole(1, 30),
         "rate": Whole(1, 10_000),
