@@ -7,7 +7,7 @@ from uuid import UUID
 from pydantic import AfterValidator, AwareDatetime, Field
 
 from api.schemas import Answer, ItemT
-from runlane.jobs import JobStatus, Outcome, RunStatus, StepStatus
+from runlane.jobs import JobStatus, Outcome, Priority, RunStatus, StepStatus
 from runlane.waiting import Reason
 
 _YEARS: Final = range(1970, 9000)
@@ -72,6 +72,18 @@ class RunWhy(Answer):
     run_id: UUID
     status: RunStatus
     steps: list[StepWhy]
+
+
+class WaitingHead(Answer):
+    """The job of a tool set and a priority that has waited longest."""
+
+    toolset: str
+    priority: Priority
+    job_id: UUID
+    run_id: UUID
+    step_id: str
+    since: datetime = Field(description="when it became due")
+    waited_s: float
 
 
 class Items(Answer, Generic[ItemT]):

@@ -8,7 +8,9 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from api.deps import Opened, ReadJobs, ReadRuns, no_query
 from api.problems import problems
-from api.view_schemas import JobWhy, RunWhy
+from api.view_schemas import Items, JobWhy, RunWhy, WaitingHead
+from runlane.db.engine import driver
+from runlane.db.views.heads import heads
 from runlane.db.views.why import why_job, why_run
 from runlane.errors import NotFound
 
@@ -34,6 +36,13 @@ async def of_job(access: ReadJobs, opened: Opened, job_id: JobId) -> JobWhy:
     async with opened.system_pool.acquire() as conn:
         found = await why_job(conn, access.workspace_id, job_id)
     return JobWhy.model_validate(found, from_attributes=True)
+
+
+@router.get("/waiting", tags=["jobs"], dependencies=[Depends(no_query)])
+async def longest(access: ReadJobs) -> Items[WaitingHead]:
+    """Says which job has waited longest, for each tool set and priority: urgent ones go before all others."""
+    found = await heads(driver(access.conn), access.workspace_id)
+    return Items(items=[WaitingHead.model_validate(each, from_attributes=True) for each in found])
 
 
 @router.get("/runs/{run_id}/why", tags=["runs"], responses=problems(NotFound))

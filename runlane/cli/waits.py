@@ -1,10 +1,11 @@
-"""`runlane job why` and `runlane run why`."""
+"""`runlane job why`, `runlane job waiting` and `runlane run why`."""
 
 from typing import Annotated
 
 import typer
 
 from runlane.cli.answers import Json, as_object, objects_in
+from runlane.cli.lists import print_all
 from runlane.cli.options import JsonFlag
 from runlane.cli.output import Column, print_json, print_rows
 from runlane.cli.profile import open_client
@@ -16,11 +17,17 @@ COLUMNS = (
     Column("STEP", "step_id"), Column("STATUS", "status"), Column("JOBS", "jobs"),
     Column("REASON", "reason"), Column("BECAUSE", "text"),
 )  # fmt: skip
+HEADS = (
+    Column("TOOL SET", "toolset"), Column("PRIORITY", "priority"), Column("SINCE", "since"),
+    Column("SECONDS", "waited_s"), Column("JOB", "job_id"), Column("RUN", "run_id"),
+    Column("STEP", "step_id"),
+)  # fmt: skip
 
 
 def register(jobs: typer.Typer, runs: typer.Typer) -> None:
     """Adds the commands to their groups."""
     jobs.command("why")(why_job)
+    jobs.command("waiting")(waiting)
     runs.command("why")(why_run)
 
 
@@ -36,6 +43,13 @@ def why_job(job: str, as_json: JsonFlag = False) -> None:
     if found["explanation"] is not None:
         for check in objects_in(as_object(found["explanation"]), "checks"):
             print(f"  {'✗' if check['is_holding'] else '✓'} {check['reason']:<18} {visible(check['text'])}")
+
+
+def waiting(as_json: JsonFlag = False) -> None:
+    """Say which job has waited longest, for each tool set and priority."""
+    with open_client() as client:
+        found = client.get("/v1/waiting")
+    print_all(found, HEADS, as_json=as_json)
 
 
 def why_run(

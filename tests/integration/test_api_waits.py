@@ -180,3 +180,33 @@ async def test_why_reads_a_job_by_its_id_and_those_of_a_run_by_live_rows(
     assert all("Seq Scan on jobs" not in each for each in plans), plans
     assert "jobs_pkey" in plans[0]
     assert "jobs_dispatchable" in plans[2]
+
+
+async def test_what_urgent_jobs_hold_back_is_seen_with_the_time_that_it_has_waited(
+    world: ApiWorld, caller: Caller, pool: Pool
+) -> None:
+    run = await dispatched_run(pool, caller.workspace_id, Shape(batches=1, jobs_each=4))
+    ids = [
+        row["id"] for row in await pool.fetch("SELECT id FROM jobs WHERE run_id = $1 ORDER BY id", run.run_id)
+    ]
+    for job_id, priority, hours in zip(ids, (0, 4, 4, 3), (1, 9, 2, -1), strict=True):
+        await pool.execute(
+            """UPDATE jobs SET priority = $2::smallint,
+                      due_at = clock_timestamp() - make_interval(hours => $3),
+                      created_at = clock_timestamp() - make_interval(hours => $3 + 1),
+                      dispatch_id = CASE WHEN $2::smallint = 0 THEN dispatch_id END
+               WHERE id = $1""",
+            job_id,
+            priority,
+            hours,
+        )
+
+    found = (await caller.http.get("/v1/waiting")).json()["items"]
+    async with world.caller("other") as other:
+        assert (await other.http.get("/v1/waiting")).json() == {"items": []}
+
+    assert [(each["toolset"], each["priority"], UUID(each["job_id"])) for each in found] == [
+        ("probe", "critical", ids[0]),  # dispatched
+        ("probe", "background", ids[1]),  # not yet; the one that is due in an hour does not wait
+    ]
+    assert [int(each["waited_s"] // 3600) for each in found] == [1, 9]

@@ -22,6 +22,7 @@ from runlane.db import (
     waiting_fires,
 )
 from runlane.db.pool import Pool
+from runlane.db.views import heads
 from runlane.definitions import parse_definition
 
 pytestmark = pytest.mark.breaks_invariants  # rows are written without their events
@@ -78,6 +79,25 @@ async def test_claim_reads_only_rows_of_its_dispatch(pool: Pool, many_finished: 
 
     assert "jobs_dispatched" in found
     assert "Seq Scan on jobs" not in found
+
+
+async def test_what_has_waited_longest_is_looked_up_however_many_jobs_wait_or_have_ended(
+    pool: Pool, many_finished: UUID
+) -> None:
+    workspace_id = await pool.fetchval("SELECT workspace_id FROM jobs LIMIT 1")
+    await pool.execute("ANALYZE")
+
+    async with pool.acquire() as conn:
+        rows = await conn.fetch(
+            f"EXPLAIN (ANALYZE, TIMING OFF, BUFFERS, FORMAT JSON) {heads._HEADS}", workspace_id
+        )
+        found = await heads.heads(conn, workspace_id)
+
+    text = await plan(pool, heads._HEADS, workspace_id)
+    assert "jobs_dispatchable" in text
+    assert "Seq Scan on jobs" not in text
+    assert rows[0][0][0]["Plan"]["Shared Hit Blocks"] < 500
+    assert [each.priority for each in found] == ["normal"]
 
 
 async def test_looking_for_live_jobs_does_not_read_finished_ones(pool: Pool, many_finished: UUID) -> None:
