@@ -41,17 +41,21 @@ class Cap:
         """What may still be given."""
         return max(0, self.per_second - self.used)
 
-    @property
-    def share(self) -> int:
-        """What the next job would be given by it alone; 0: the job has to wait."""
-        return min(self.left, max(USEFUL_PER_S, -(-self.per_second // MOST_SHARES)))
+    def share(self, need: int = 1) -> int:
+        """What the next job would be given by it alone; 0: the job has to wait.
+
+        Never less than it needs, unless the whole rate is less.
+        """
+        share = min(self.left, max(USEFUL_PER_S, -(-self.per_second // MOST_SHARES), need))
+        return share if share >= min(need, self.per_second) else 0
 
 
 class Division:
-    """What is given out, by the things that have a rate."""
+    """What is given out, by the things that have a rate, to jobs that all need so much a second."""
 
-    def __init__(self, caps: Mapping[Hashable, Cap]) -> None:
+    def __init__(self, caps: Mapping[Hashable, Cap], need: int = 1) -> None:
         self._caps = caps
+        self._need = need
 
     def covers(self, keys: Sequence[Hashable]) -> bool:
         """Whether one of these has a rate."""
@@ -59,7 +63,7 @@ class Division:
 
     def share(self, keys: Sequence[Hashable]) -> int | None:
         """What a job about these would be given now; None: as much as it likes, 0: it has to wait."""
-        return min((self._caps[key].share for key in keys if key in self._caps), default=None)
+        return min((self._caps[key].share(self._need) for key in keys if key in self._caps), default=None)
 
     def give(self, keys: Sequence[Hashable]) -> int | None:
         """The same, and gives it."""
@@ -70,8 +74,8 @@ class Division:
         return share
 
     def full(self) -> list[Hashable]:
-        """What has nothing left."""
-        return [key for key, cap in self._caps.items() if cap.left == 0]
+        """What leaves no job enough."""
+        return [key for key, cap in self._caps.items() if cap.share(self._need) == 0]
 
 
 class Spacing:

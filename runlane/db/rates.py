@@ -16,6 +16,7 @@ from runlane.db import nudges, scope
 from runlane.db.guards import LIVE_JOB, PENDING
 from runlane.db.pool import Connection, Record
 from runlane.rates import PACED, SILENT, Cap, Division
+from runlane.tools.workloads import need_per_s
 from runlane.waiting import LimitUse
 
 LINGER_S: Final = 30
@@ -71,8 +72,10 @@ WHERE d.workspace_id = $1 AND d.closed_at IS NULL
 GROUP BY 1, 2
 """
 
+_CONFIG: Final = "SELECT config FROM run_steps WHERE run_id = $1 AND step_id = $2"
+
 _CANDIDATES: Final = f"""
-SELECT id, target_id, network_id, tool_id FROM jobs
+SELECT id, run_id, step_id, target_id, network_id, tool_id FROM jobs
 WHERE dispatch_id = $1 AND completed_at IS NULL AND status = {PENDING}
 ORDER BY priority, created_at, id
 FOR UPDATE SKIP LOCKED
@@ -118,6 +121,8 @@ class Room:
     """Rate of the platform: for every target."""
     is_paced: bool = True
     """Whether the tool keeps to a share."""
+    need: int = 1
+    """What a job of the step must be given a second to end within its limit."""
 
     def keys_of(self, job: Mapping[str, object] | Record) -> list[Hashable]:
         """What has a rate that covers a job."""
@@ -129,7 +134,7 @@ class Room:
     @property
     def division(self) -> Division:
         """What may be given out."""
-        return Division(self.caps)
+        return Division(self.caps, self.need)
 
     def closed(self) -> list[UUID]:
         """Targets and networks, or the workspace, of which no job may begin now."""
@@ -143,9 +148,16 @@ class Room:
         return [row for row in rows if division.give(self.keys_of(row)) != 0]
 
 
-async def room_of(conn: Connection, workspace_id: UUID, tool_id: str, *, asking: bool) -> Room:
-    """What is left of the rates of a workspace; `asking`: without what is out and will be claimed."""
+async def room_of(
+    conn: Connection, workspace_id: UUID, tool_id: str, step: tuple[UUID, str] | None = None, *, asking: bool
+) -> Room:
+    """What is left of the rates of a workspace; `asking`: without what is out and will be claimed.
+
+    `step`: the run and the step whose jobs ask; it says how much they need.
+    """
     room = Room(workspace_id, is_paced=tool_id in PACED)
+    if step is not None:
+        room.need = need_per_s(tool_id, await conn.fetchval(_CONFIG, *step))
     targets: list[UUID] = []
     for row in await conn.fetch(_RATES, workspace_id):
         if row["workspace_id"] is None:
@@ -183,7 +195,8 @@ async def share_out(
     rows = await conn.fetch(_CANDIDATES, dispatch_id)
     if not rows:
         return {}
-    room = await room_of(conn, workspace_id, rows[0]["tool_id"], asking=False)
+    step = (rows[0]["run_id"], rows[0]["step_id"])
+    room = await room_of(conn, workspace_id, rows[0]["tool_id"], step, asking=False)
     keys = {row["id"]: room.keys_of(row) for row in rows}
     division = room.division
     if not room.is_paced:

@@ -8,6 +8,7 @@ from runlane.db import admit, preparing
 from runlane.db.commands import write_start
 from runlane.db.config_profiles import with_profiles
 from runlane.db.pool import Connection
+from runlane.db.rate_fit import require_time
 from runlane.db.secrets import require_secrets
 from runlane.db.selections import Selection, Source, missing_targets, selected
 from runlane.definitions import Definition
@@ -110,7 +111,8 @@ async def start_run(conn: Connection, request: StartRun) -> StartedRun:
 
     Raises:
         Invalid: there is no target (`run.no_target`), or too much of it (`run.too_large`); a step names
-            a profile that is not there (`config_profile.unknown`), or a secret (`secret.unknown`).
+            a profile that is not there (`config_profile.unknown`), or a secret (`secret.unknown`); a rate
+            leaves its jobs too little time (`rate.too_low`).
         NotFound: a target is not in this workspace.
         Conflict: `run.too_many_open`, the workspace has as many open runs as it may.
     """
@@ -153,6 +155,7 @@ async def write_run(conn: Connection, request: StartRun) -> UUID:
     )
     await _write_targets(conn, run_id, request)
     await _write_steps(conn, run_id, request)
+    await require_time(conn, request.workspace_id, run_id, definition)
     return run_id
 
 

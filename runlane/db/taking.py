@@ -18,6 +18,7 @@ from runlane.db.pool import Connection, Record
 from runlane.db.routes import NO_NETWORK, OWN_ONLY, PLACE, Owned, Routes, dead_classes, routes_of, take_back
 from runlane.db.sharing import SHARE_LOOK_S, Sharer, use_of
 from runlane.runs import BATCHES_PER_SLOT, BatchLimits, batch_size
+from runlane.tools.workloads import goes_alone
 from runlane.waiting import no_worker
 
 COUNTED: Final = 10_000
@@ -183,7 +184,8 @@ class StepTaker:
         if not self._step["has_rates"]:
             return None
         workspace_id = self._call.workspace_id
-        left = await rates.room_of(self._conn, workspace_id, self._step["tool_id"], asking=True)
+        step = (self._call.run_id, self._call.step_id)
+        left = await rates.room_of(self._conn, workspace_id, self._step["tool_id"], step, asking=True)
         self._gate.closed = left.closed()
         if workspace_id in self._gate.closed or (self._gate.closed and not await self._due(1)):
             uses = await rates.uses_of(self._conn, workspace_id)
@@ -199,6 +201,8 @@ class StepTaker:
         size = self._most if is_plenty else batch_size(due, slots, self._most, self._call.least_batch)
         if limit.most is not None:
             size = max(1, min(size, limit.most // BATCHES_PER_SLOT))
+        if rated is not None and goes_alone(self._step["tool_id"]):
+            size = 1
         wanted = room * size if limit.jobs is None else min(room * size, limit.jobs)
         rows = await self._conn.fetch(_TAKE, *self._open, wanted) if due else []
         fitting = rows if rated is None else rated.fitting(rows)

@@ -14,6 +14,7 @@ from runlane.db.pool import Pool
 from runlane.db.starting import StartRun, start_run
 from runlane.db.views.why import why_run
 from runlane.definitions import parse_definition
+from runlane.errors import Invalid
 from runlane.waiting import Reason
 from tests.integration.api_world import ApiWorld, Caller, assert_problem, served
 from tests.integration.scan_host import ScanHost, enrol
@@ -22,9 +23,12 @@ from tests.integration.test_cli_api import Terminal
 pytestmark = pytest.mark.integration
 
 
-async def dispatched(pool: Pool, workspace_id: UUID, tool: str = "portprobe", jobs: int = 4) -> list[UUID]:
+async def dispatched(
+    pool: Pool, workspace_id: UUID, tool: str = "portprobe", jobs: int = 4, ports: str | None = None
+) -> list[UUID]:
     """Jobs of one target, each in a batch of its own; the dispatches."""
-    definition = parse_definition({"name": "t", "jobs": {"only": {"run": tool}}})
+    config = {"ports": ports} if ports else {}
+    definition = parse_definition({"name": "t", "jobs": {"only": {"run": tool, "config": config}}})
     async with pool.acquire() as conn, conn.transaction():
         target_id = await conn.fetchval(
             """INSERT INTO targets (workspace_id, kind, value) VALUES ($1, 'domain', $2) RETURNING id""",
@@ -73,6 +77,23 @@ async def set_rate(
     )
 
 
+async def running(pool: Pool) -> UUID:
+    """The one run, which a workflow has taken up that does not know of the batches made before."""
+    await pool.execute("UPDATE dispatches SET closed_at = clock_timestamp(), workflow_id = 'other'")
+    run_id: UUID = await pool.fetchval(
+        "UPDATE job_histories SET status = 'running', owner = 'w' RETURNING id"
+    )
+    return run_id
+
+
+async def ask(pool: Pool, run_id: UUID, number: int) -> Batches:
+    """The next batches of its step."""
+    workspace_id = await pool.fetchval("SELECT workspace_id FROM job_histories WHERE id = $1", run_id)
+    call = NextBatches(run_id, workspace_id, f"run/{run_id}", "w", "w", number, {"only": 16})
+    async with pool.acquire() as conn, conn.transaction():
+        return await next_batches(conn, call)
+
+
 async def take(host: ScanHost, dispatch_id: UUID, key: str = "key") -> list[object]:
     """The shares of what is claimed."""
     answer = await host.claim(dispatch_id, f"{key}/{dispatch_id}", 10)
@@ -118,6 +139,52 @@ async def test_lowest_of_the_rates_that_cover_a_job_counts_and_the_platforms_is_
     assert await take(host, first) == [7]
     assert await take(host, first) == [7]  # the same task asks again
     assert await take(host, second) == []
+
+
+async def test_share_lets_a_job_end_within_its_limit_and_what_is_left_is_not_dispatched_again_and_again(
+    pool: Pool, workspace_id: UUID
+) -> None:
+    batches = await dispatched(pool, workspace_id, jobs=4, ports="1-65535")
+    await set_rate(pool, workspace_id, 1_000)
+    host = await enrol(pool, workspace_id)
+
+    shares = [await take(host, batch) for batch in batches]
+    run_id = await running(pool)
+    again = await ask(pool, run_id, 101)
+
+    assert shares == [[274], [274], [274], []]  # 65,535 packets in 240 of 300 s
+    assert again.dispatches == []
+
+
+@pytest.mark.parametrize("scope", ["target", "workspace", "platform"])
+async def test_run_whose_jobs_cannot_end_at_their_rate_is_refused_and_says_what_would_do(
+    pool: Pool, workspace_id: UUID, scope: str
+) -> None:
+    await dispatched(pool, workspace_id)  # few ports: no rate is too low for them
+    target_id = await pool.fetchval("SELECT id FROM targets")
+    await set_rate(
+        pool, None if scope == "platform" else workspace_id, 10, target_id if scope == "target" else None
+    )
+    steps = {"all": {"run": "portprobe", "config": {"ports": "1-65535"}}, "few": {"run": "portprobe"}}
+    request = StartRun(workspace_id, parse_definition({"name": "t", "jobs": steps}), [target_id], "t")
+
+    async with pool.acquire() as conn:
+        with pytest.raises(Invalid) as refused:
+            async with conn.transaction():
+                await start_run(conn, request)
+    await pool.execute("UPDATE rates SET per_second = 274")
+    async with pool.acquire() as conn, conn.transaction():
+        await start_run(conn, request)
+    if scope == "target":  # the rate of one target is no other's
+        await pool.execute("UPDATE rates SET per_second = 10")
+        await dispatched(pool, workspace_id, ports="1-65535")
+
+    assert refused.value.code == "rate.too_low"
+    (told,) = refused.value.fields.items()
+    assert told == (
+        "jobs.all",
+        "65535 packets at 10 a second take 6553 s, and a job may take 300 s: fewer ports, or a rate of 274",
+    )
 
 
 @pytest.mark.breaks_invariants  # attempts are ended without their jobs
@@ -256,29 +323,38 @@ async def test_no_more_is_dispatched_than_there_are_shares_and_the_next_follow(
     pool: Pool, workspace_id: UUID
 ) -> None:
     await dispatched(pool, workspace_id, jobs=8)
-    run_id = await pool.fetchval("UPDATE job_histories SET status = 'running', owner = 'w' RETURNING id")
     await pool.execute("UPDATE jobs SET dispatch_id = NULL")
-    await pool.execute("UPDATE dispatches SET closed_at = clock_timestamp(), workflow_id = 'other'")
+    run_id = await running(pool)
     await set_rate(pool, workspace_id, 110)
     host = await enrol(pool, workspace_id)
 
-    async def ask(number: int) -> Batches:
-        call = NextBatches(run_id, workspace_id, f"run/{run_id}", "w", "w", number, {"only": 16})
-        async with pool.acquire() as conn, conn.transaction():
-            return await next_batches(conn, call)
-
-    first = await ask(101)
-    asked = await ask(102)
+    first = await ask(pool, run_id, 101)
+    asked = await ask(pool, run_id, 102)
     for dispatch in first.dispatches:
         await take(host, dispatch.dispatch_id)
-    claimed = await ask(103)
+    claimed = await ask(pool, run_id, 103)
     await pool.execute("UPDATE dispatches SET closed_at = clock_timestamp()")
-    blocked = (await ask(104), await pool.fetchval("SELECT blocked_reason FROM job_histories"))
+    blocked = (await ask(pool, run_id, 104), await pool.fetchval("SELECT blocked_reason FROM job_histories"))
     await pool.execute("UPDATE job_attempts SET ended_at = clock_timestamp(), outcome = 'completed'")
-    after = await ask(105)
+    after = await ask(pool, run_id, 105)
 
     assert sum(dispatch.size for dispatch in first.dispatches) == 3  # 50, 50 and 10 a second
     assert asked.dispatches == claimed.dispatches == blocked[0].dispatches == []
     assert [step.next_due_s for each in (asked, claimed) for step in each.steps] == [rates.LOOK_S] * 2
     assert "110 of 110 a second given out for the workspace" in blocked[1]
     assert sum(dispatch.size for dispatch in after.dispatches) == 3
+
+
+async def test_jobs_of_a_program_that_takes_one_list_go_alone_under_a_rate(
+    pool: Pool, workspace_id: UUID
+) -> None:
+    """They follow each other in a batch, and its last ones ran into its limit."""
+    await dispatched(pool, workspace_id, tool="naabu", jobs=40)
+    await pool.execute("UPDATE jobs SET dispatch_id = NULL")
+    run_id = await running(pool)
+    await set_rate(pool, workspace_id, 1_000)
+    await enrol(pool, workspace_id, toolset="projectdiscovery")
+
+    found = await ask(pool, run_id, 101)
+
+    assert {dispatch.size for dispatch in found.dispatches} == {1}

@@ -42,6 +42,20 @@ def test_job_waits_only_while_something_that_covers_it_is_given_out(
         assert set(division.full()) == {key for key, cap in caps.items() if cap.used >= cap.per_second}
 
 
+@given(RATES, st.integers(1, 2_000))
+def test_job_is_given_what_it_needs_or_the_whole_rate_and_waits_only_for_others(rate: int, need: int) -> None:
+    division = Division({"a": Cap(rate)}, need)
+
+    shares = []
+    while share := division.give(["a"]):
+        shares.append(share)
+
+    assert shares
+    assert all(share >= min(need, rate) for share in shares)
+    assert rate - sum(shares) < min(need, rate)
+    assert division.full() == ["a"]
+
+
 @given(RATES)
 def test_one_rate_goes_to_few_jobs_at_once_and_wholly(rate: int) -> None:
     division = Division({"a": Cap(rate)})

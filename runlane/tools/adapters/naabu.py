@@ -21,6 +21,7 @@ from runlane.tools.adapters.jsonl import read_object
 from runlane.tools.adapters.options import Options, Ports, Whole
 from runlane.tools.adapters.projectdiscovery import GO_ADDRESS_SPACE, program
 from runlane.tools.portlists import format_ports
+from runlane.tools.workloads import NAABU_TRIES
 
 
 def _address_of(job: ToolJob) -> str:
@@ -38,7 +39,7 @@ def command(jobs: Sequence[ToolJob], options: Options, _place: Workplace) -> Com
         *(() if options.rate_per_s else ("-verify",)),  # what it does then is not counted by its rate
         *("-port", format_ports(options.ports("ports"))),
         *("-rate", str(options.rate("rate", 1_000))),
-        *("-retries", str(options.whole("retries", 2))),
+        *("-retries", str(options.whole("retries", NAABU_TRIES))),
         *("-stats", "-stats-interval", "5"),
     )
     return Command(argv, "".join(f"{address}\n" for address in addresses).encode())

@@ -28,6 +28,7 @@ from runlane.tools.addresses import parse_address
 from runlane.tools.hosts import normalise_host
 from runlane.tools.portlists import format_ports
 from runlane.tools.records import MalformedRecord
+from runlane.tools.workloads import NMAP_HOST_S, NMAP_RETRIES
 
 MAX_DEPTH: Final = 32
 """Levels of elements; nmap's own documents have nine."""
@@ -43,8 +44,8 @@ def scan(job: ToolJob, options: Options, _place: Workplace) -> tuple[Command, Re
     argv = (
         *("nmap", "-n", "-Pn", "-sT", "--unprivileged", "--no-stylesheet", "-oX", "-"),
         *("--stats-every", "5s", f"-T{options.whole('timing', 4)}"),
-        *("--max-retries", str(options.whole("retries", 2))),
-        *("--host-timeout", f"{options.whole('host_s', 240)}s"),
+        *("--max-retries", str(options.whole("retries", NMAP_RETRIES))),
+        *("--host-timeout", f"{options.whole('host_s', NMAP_HOST_S)}s"),
         *(("--script", "banner", "--script-args", "banner.timeout=2s") if _wants_banners(options) else ()),
         *(("-sV", "--version-light") if _wants_services(options) else ()),
         *(("--max-rate", str(options.rate_per_s)) if options.rate_per_s else ()),
