@@ -45,6 +45,9 @@ LINGER: Final = timedelta(milliseconds=20)
 HOUSEKEEPING: Final = timedelta(hours=1)
 """How often partitions are made and old inbox rows dropped."""
 
+LOOK_BACK: Final = timedelta(minutes=1)
+"""How often all of the outbox is looked at, not only what is behind the bound."""
+
 PRUNE_LIMIT: Final = 5000
 """Inbox rows that one statement drops."""
 
@@ -113,6 +116,7 @@ class Relay:
         self._wake = asyncio.Event()
         self._place: _Place | None = None
         """None: unknown, look before the next publish."""
+        self._bound = outbox.Bound()
         self._is_braking = False
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -127,12 +131,15 @@ class Relay:
 
     async def _lead(self, stop: asyncio.Event) -> None:
         clock = asyncio.get_running_loop().time
-        next_housekeeping = clock()
+        next_housekeeping = next_look_back = clock()
         self._place = await self._find_place(is_new_leader=True)
         while not stop.is_set():
             if clock() >= next_housekeeping:
                 next_housekeeping = clock() + HOUSEKEEPING.total_seconds()
                 await self._keep_house()
+            if clock() >= next_look_back:
+                next_look_back = clock() + LOOK_BACK.total_seconds()
+                self._bound.forget()
             moved = await self.turn()
             if moved < CALL_LIMIT:
                 await self._rest(stop, LINGER if moved else timedelta(0))
@@ -143,7 +150,8 @@ class Relay:
         place = self._place or await self._find_place()
         # forgotten until the turn has gone well
         self._place = None
-        bus = await outbox.bus(self._conn)
+        bus = await outbox.bus(self._conn, self._bound.last_id)
+        self._bound.note_look(bus)
         limit = self._limit(place, bus)
         events = await self._next_events(place, bus, limit) if limit > 0 else []
         if events is None:
@@ -166,9 +174,10 @@ class Relay:
         if not bus.has_more:
             return []
         async with self._conn.transaction():
-            sequenced = await outbox.sequence(self._conn, limit)
+            sequenced = await outbox.sequence(self._conn, limit, self._bound.last_id)
         if sequenced is None or sequenced.before != place.last:
             return None
+        self._bound.note_numbers(sequenced, limit)
         return sequenced.events
 
     async def _publish(self, place: _Place, events: list[BusEvent]) -> _Place | None:

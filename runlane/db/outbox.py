@@ -71,20 +71,64 @@ class Bus:
 
     `last_seq`: newest number given out. `slowest`: checkpoint of the slowest live lane, None without one.
     `oldest_unpublished`: lowest number not yet marked as published. `has_more`: events wait for a number.
+    `oldest_running`: lowest id of a transaction that may still write; `next_transaction`: of none so far.
     """
 
     last_seq: int
     slowest: int | None
     oldest_unpublished: int | None
     has_more: bool
+    oldest_running: int
+    next_transaction: int
 
 
 @dataclass(frozen=True, slots=True)
 class Sequenced:
-    """Events that were just given the numbers after `before`, in order."""
+    """Events that were just given the numbers after `before`, in order. `last_id`: of the last one's row."""
 
     before: int
     events: list[BusEvent]
+    last_id: int
+
+
+@dataclass(slots=True)
+class Bound:
+    """Up to which id every event has its number, so that no look for more begins before it.
+
+    Rows that had no number when some open transaction began to read are kept for it, and each look from the
+    beginning would pass all of them. The bound rises to an id that was numbered once whoever may still commit
+    a lower one has ended, and a look that began after that has left none. An id is drawn by a transaction
+    that is known to run, since it has locked or written the cause; an event without a cause may be drawn an
+    instant before, which is why all is forgotten from time to time.
+    """
+
+    last_id: int = 0
+    _seen: int = 0
+    _next: int = 0
+    _ended_from: int | None = None
+    _is_over: bool = False
+
+    def note_look(self, bus: Bus) -> None:
+        """Compares who ran when ids were seen with who runs now."""
+        if self._ended_from is None and self._seen > self.last_id:
+            self._next, self._ended_from = self._seen, bus.next_transaction
+        self._is_over = self._ended_from is not None and bus.oldest_running >= self._ended_from
+        if not bus.has_more:
+            self._rise()
+
+    def note_numbers(self, sequenced: Sequenced, limit: int) -> None:
+        """Follows the numbers that were given after that look."""
+        self._seen = max(self._seen, sequenced.last_id)
+        if len(sequenced.events) < limit or sequenced.last_id > self._next:
+            self._rise()
+
+    def forget(self) -> None:
+        """Makes the next looks begin at the beginning."""
+        self.last_id, self._ended_from, self._is_over = 0, None, False
+
+    def _rise(self) -> None:
+        if self._is_over:
+            self.last_id, self._ended_from, self._is_over = self._next, None, False
 
 
 _COLUMNS: Final = "bus_seq, event_id, type, workspace_id, subject, data, attributes, occurred_at"
@@ -94,19 +138,21 @@ SELECT last_seq,
   (SELECT min(c.last_seq) FROM lane_checkpoints c
    WHERE c.live_at > clock_timestamp() - $1::interval) AS slowest,
   CASE WHEN published_seq < last_seq THEN published_seq + 1 END AS oldest_unpublished,
-  EXISTS (SELECT 1 FROM outbox o WHERE o.bus_seq IS NULL) AS has_more
+  EXISTS (SELECT 1 FROM outbox o WHERE o.bus_seq IS NULL AND o.id > $2) AS has_more,
+  pg_snapshot_xmin(pg_current_snapshot())::text::bigint AS oldest_running,
+  pg_snapshot_xmax(pg_current_snapshot())::text::bigint AS next_transaction
 FROM bus_state
 """
 
 _SEQUENCE: Final = f"""
 WITH next AS (
-  SELECT created_at, id FROM outbox WHERE bus_seq IS NULL ORDER BY id LIMIT $1
+  SELECT created_at, id FROM outbox WHERE bus_seq IS NULL AND id > $3 ORDER BY id LIMIT $1
 ), numbered AS (
   SELECT created_at, id, $2::bigint + row_number() OVER (ORDER BY id) AS number FROM next
 )
 UPDATE outbox SET bus_seq = n.number FROM numbered n
 WHERE outbox.created_at = n.created_at AND outbox.id = n.id
-RETURNING {_COLUMNS}
+RETURNING {_COLUMNS}, outbox.id AS row_id
 """
 
 _BETWEEN: Final = f"""
@@ -114,14 +160,14 @@ SELECT {_COLUMNS} FROM outbox WHERE bus_seq BETWEEN $1 AND $2 ORDER BY bus_seq L
 """
 
 
-async def bus(conn: Connection) -> Bus:
-    """Reads the counter, the slowest live lane and what is left to publish."""
-    (row,) = await conn.fetch(_BUS, LANE_DEAD_AFTER)
+async def bus(conn: Connection, after_id: int = 0) -> Bus:
+    """Reads the counter, the slowest live lane and what is left to publish, behind an id."""
+    (row,) = await conn.fetch(_BUS, LANE_DEAD_AFTER, after_id)
     return Bus(*row.values())
 
 
-async def sequence(conn: Connection, limit: int) -> Sequenced | None:
-    """Gives the next places on the bus to up to `limit` events, in the order of their ids.
+async def sequence(conn: Connection, limit: int, after_id: int = 0) -> Sequenced | None:
+    """Gives the next places on the bus to up to `limit` events behind an id, in the order of theirs.
 
     Needs a transaction of its own: places are taken for good at commit, and a rollback leaves no hole.
     None: another relay is doing just that.
@@ -130,12 +176,13 @@ async def sequence(conn: Connection, limit: int) -> Sequenced | None:
         return None
     before: int = await conn.fetchval("SELECT last_seq FROM bus_state FOR UPDATE")
     # a statement of its own: its snapshot must be younger than the lock
-    rows = await conn.fetch(_SEQUENCE, limit, before)
+    rows = await conn.fetch(_SEQUENCE, limit, before, after_id)
     if rows:
         await conn.execute(
             "UPDATE bus_state SET last_seq = $1, updated_at = clock_timestamp()", before + len(rows)
         )
-    return Sequenced(before, sorted((_event(row) for row in rows), key=lambda event: event.sequence))
+    events = sorted((_event(row) for row in rows), key=lambda event: event.sequence)
+    return Sequenced(before, events, max((row["row_id"] for row in rows), default=0))
 
 
 async def read(conn: Connection, first: int, last: int, limit: int) -> list[BusEvent]:

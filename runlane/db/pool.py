@@ -20,10 +20,19 @@ else:
 COMMAND_TIMEOUT_S: Final = 60.0
 """How long one statement may take, on whatever connection."""
 
+IDLE_IN_TRANSACTION_S: Final = 120
+"""After this the server ends a transaction that nobody continues: dead rows are kept while it is open.
+The longest pause of ours is the work between two statements of a large merge."""
+
 
 def session_settings(name: str) -> dict[str, str]:
     """Settings of every session of ours. `name` shows in pg_stat_activity."""
-    return {"application_name": name, "timezone": "UTC", "jit": "off"}
+    return {
+        "application_name": name,
+        "timezone": "UTC",
+        "jit": "off",
+        "idle_in_transaction_session_timeout": f"{IDLE_IN_TRANSACTION_S}s",
+    }
 
 
 def encode_json(value: object) -> str:

@@ -22,3 +22,5 @@ ALTER DATABASE runlane OWNER TO runlane;
 ALTER DATABASE runlane SET timezone TO 'UTC';
 REVOKE ALL ON DATABASE runlane FROM PUBLIC;
 GRANT CONNECT ON DATABASE runlane TO runlane_api, runlane_system;
+-- `runlane doctor` names whoever keeps a transaction open.
+GRANT pg_read_all_stats TO runlane_system;
