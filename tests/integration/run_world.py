@@ -95,6 +95,8 @@ class RunWorld:
             activities=RunActivities(self.pool, heartbeat_s=heartbeat_s).all(),
             workflow_runner=RUNNER,
             max_cached_workflows=self.cached_workflows,
+            # a task that replays all may take 2 s on a busy machine, which the SDK takes for a deadlock
+            debug_mode=self.cached_workflows == 0,
             graceful_shutdown_timeout=timedelta(seconds=1),
         )
         results = Worker(
