@@ -15,8 +15,8 @@ from typing import Final
 
 import orjson
 
-from tests.chaos.plan import plan
-from tests.chaos.storm import Outcome, Storm, settings_of
+from tests.chaos.containers import engine_at_hand
+from tests.chaos.storm import Outcome, Plan, Storm
 from tests.chaos.times import SAMPLES, measure_times
 from tests.e2e.installation import open_installation
 
@@ -26,9 +26,13 @@ LIMIT_S: Final = 900.0
 
 
 async def _storm(seed: int, count: int) -> Outcome:
-    with tempfile.TemporaryDirectory(prefix="runlane-chaos-", ignore_cleanup_errors=True) as folder:
-        async with open_installation(Path(folder) / "state", settings_of(seed)) as installation:
-            return await Storm(installation, plan(seed, count)).run()
+    planned = Plan(seed, count)
+    with (
+        tempfile.TemporaryDirectory(prefix="runlane-chaos-", ignore_cleanup_errors=True) as folder,
+        engine_at_hand() as engine,
+    ):
+        async with open_installation(Path(folder) / "state", planned.settings(engine)) as installation:
+            return await Storm(installation, planned, engine).run()
 
 
 def _note(seed: int, outcome: Outcome) -> None:
@@ -37,6 +41,9 @@ def _note(seed: int, outcome: Outcome) -> None:
         "seed": seed,
         "blows": sum(outcome.blows.values()),
         "by": dict(sorted(outcome.blows.items())),
+        "engine": outcome.engine,
+        "containers": outcome.containers,
+        "deeds": dict(sorted(outcome.deeds.items())),
         "runs": outcome.runs,
         "jobs": outcome.jobs,
         "checks": outcome.checks,
@@ -47,15 +54,23 @@ def _note(seed: int, outcome: Outcome) -> None:
         ledger.write(orjson.dumps(line) + b"\n")
 
 
-def _total() -> int:
+def _survived() -> str:
     lines = LEDGER.read_bytes().splitlines() if LEDGER.exists() else []
-    return sum(entry["blows"] for line in lines if not (entry := orjson.loads(line))["faults"])
+    entries = [entry for line in lines if not (entry := orjson.loads(line))["faults"]]
+    blows = sum(entry["blows"] for entry in entries)
+    contained = sum(entry["blows"] for entry in entries if entry.get("containers"))
+    return f"{blows} blows survived, {contained} of them with containers in the load"
 
 
 def _report(seed: int, outcome: Outcome, bound_s: float) -> bool:
     print(f"seed {seed}: {sum(outcome.blows.values())} blows, {outcome.runs} runs, {outcome.jobs} jobs")
     for name, times in sorted(outcome.blows.items()):
         print(f"  {times:4d} × {name}")
+    print(f"  container engine: {outcome.engine}; {outcome.containers} containers")
+    print(
+        f"  {outcome.deeds.total()} deeds: "
+        + ", ".join(f"{n} × {d}" for d, n in sorted(outcome.deeds.items()))
+    )
     for fault in outcome.faults:
         print(f"  FAULT {fault}")
     is_in_time = outcome.seconds <= bound_s
@@ -92,7 +107,7 @@ def main() -> int:
         outcome = asyncio.run(_storm(seed, arguments.kills))
         _note(seed, outcome)
         is_good &= _report(seed, outcome, LIMIT_S * max(1.0, arguments.kills / 100))
-    print(f"ledger: {_total()} blows survived in {LEDGER}")
+    print(f"{LEDGER}: {_survived()}")
     return 0 if is_good else 1
 
 

@@ -29,6 +29,15 @@ WEIGHTS: Final[Mapping[str, int]] = {
 }
 """How often each process is hit, in proportion."""
 
+GUARD: Final = "guard"
+"""The process beside a scan worker in container mode."""
+
+CONTAINER: Final = "container"
+"""Any container of the scan workers, hit past them, by the engine."""
+
+WITH_CONTAINERS: Final[Mapping[str, int]] = {**WEIGHTS, GUARD: 2, CONTAINER: 4}
+"""The same where there is an engine."""
+
 NEEDS: Final[Mapping[str, Sequence[str]]] = {
     "api": ("postgres",),
     "scan": ("api", "postgres"),
@@ -44,7 +53,7 @@ _KINDS: Final[Mapping[signal.Signals, int]] = {signal.SIGKILL: 6, signal.SIGTERM
 
 @dataclass(frozen=True, slots=True)
 class Blow:
-    """One signal to one process."""
+    """One signal to one process. To a container: killed, stopped (SIGTERM) or paused by the engine."""
 
     gap_s: float
     """Time since the blow before."""
@@ -54,14 +63,16 @@ class Blow:
     """Of SIGSTOP: until SIGCONT."""
 
 
-def plan(seed: int, count: int, gap_s: float = MEAN_GAP_S) -> list[Blow]:
+def plan(
+    seed: int, count: int, gap_s: float = MEAN_GAP_S, weights: Mapping[str, int] = WEIGHTS
+) -> list[Blow]:
     """The storm of a seed: always the same."""
     dice = random.Random(seed)
-    return [_blow(dice, gap_s) for _ in range(count)]
+    return [_blow(dice, gap_s, weights) for _ in range(count)]
 
 
-def _blow(dice: random.Random, gap_s: float) -> Blow:
-    process = _pick(dice, WEIGHTS)
+def _blow(dice: random.Random, gap_s: float, weights: Mapping[str, int]) -> Blow:
+    process = _pick(dice, weights)
     kinds = {kind: weight for kind, weight in _KINDS.items() if _fits(process, kind)}
     kind = _pick(dice, kinds)
     held_s = dice.uniform(*STOPPED_S) if kind is signal.SIGSTOP else 0.0
@@ -69,6 +80,8 @@ def _blow(dice: random.Random, gap_s: float) -> Blow:
 
 
 def _fits(process: str, kind: signal.Signals) -> bool:
+    if process == GUARD:
+        return kind is signal.SIGKILL
     return not (process in _SERVERS and kind is signal.SIGTERM)
 
 

@@ -1,16 +1,13 @@
 """A real container engine, images made of files of this machine, and a network that leads nowhere else."""
 
 import os
-import secrets
 import shutil
-import socket
 import subprocess
 import tempfile
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final
 
 import docker
 import pytest
@@ -19,40 +16,23 @@ import pytest_asyncio
 from connectors.build import build
 from runlane.containers.engine import Engine
 from tests.containers.container_jobs import BUSYBOX, CONNECTORS, LabHost
-
-DEFAULT_SOCKET: Final = Path("/var/run/docker.sock")
-START_S: Final = 20.0
-
-SERVE: Final = "nc -ll -p 2222 -e /bin/busybox echo SSH-2.0-lab & nc -ll -p 8080 -e /bin/busybox id & wait"
-"""Two services of a lab host."""
+from tests.containers.engines import DEFAULT_SOCKET, START_S, answers, serving_host
 
 
 @pytest.fixture(scope="session")
 def engine_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The engine that is there, or one of our own; where there is none these tests are skipped."""
     if url := os.environ.get("DOCKER_HOST"):
-        if not _answers(url):
+        if not answers(url):
             pytest.skip(f"no container engine answers at DOCKER_HOST={url}")
         yield url
-    elif _answers(f"unix://{DEFAULT_SOCKET}"):
+    elif answers(f"unix://{DEFAULT_SOCKET}"):
         yield f"unix://{DEFAULT_SOCKET}"
     elif os.geteuid() == 0 and shutil.which("dockerd"):
         with _own_engine(tmp_path_factory.mktemp("engine")) as own:
             yield own
     else:
         pytest.skip("no container engine: none answers, and dockerd is not installed or we are not root")
-
-
-def _answers(url: str) -> bool:
-    path = url.removeprefix("unix://")
-    try:
-        if path != url:  # the client leaves a socket open where nobody listens
-            with socket.socket(socket.AF_UNIX) as knocking:
-                knocking.connect(path)
-        docker.APIClient(base_url=url, timeout=5).close()
-    except (OSError, docker.errors.DockerException):
-        return False
-    return True
 
 
 @contextmanager
@@ -66,7 +46,7 @@ def _own_engine(folder: Path) -> Iterator[str]:
         process = subprocess.Popen(command, stdout=log, stderr=log)
     try:
         deadline = time.monotonic() + START_S
-        while not _answers(url):
+        while not answers(url):
             if process.poll() is not None or time.monotonic() > deadline:
                 last = (folder / "log").read_text(errors="replace").splitlines()[-1:]
                 pytest.skip(f"dockerd does not start here: {last}")
@@ -120,31 +100,5 @@ def nmap_image(engine_url: str) -> str:
 @pytest.fixture
 def lab_host(client: docker.APIClient, busybox: str) -> Iterator[LabHost]:
     """A second container that listens on two ports."""
-    name = f"runlane-lab-{secrets.token_hex(4)}"
-    network = client.create_network(name, driver="bridge", internal=True)["Id"]
-    spec = client.create_host_config(network_mode=name, log_config={"Type": "none"})
-    host = client.create_container(
-        busybox, ["-c", SERVE], entrypoint="/bin/sh", host_config=spec, labels={"runlane.test": name}
-    )["Id"]
-    try:
-        client.start(host)
-        found = client.inspect_container(host)["NetworkSettings"]["Networks"][name]
-        subnet = client.inspect_network(name)["IPAM"]["Config"][0]["Subnet"]
-        _await_port(found["IPAddress"], 8080)
-        _await_port(found["IPAddress"], 2222)
-        yield LabHost(name, found["IPAddress"], subnet)
-    finally:
-        client.remove_container(host, force=True, v=True)
-        client.remove_network(network)
-
-
-def _await_port(address: str, port: int) -> None:
-    deadline = time.monotonic() + START_S
-    while True:
-        with socket.socket() as probe:
-            probe.settimeout(1)
-            if probe.connect_ex((address, port)) == 0:
-                return
-        if time.monotonic() > deadline:
-            pytest.fail(f"the lab host does not listen on {port}")
-        time.sleep(0.05)
+    with serving_host(client, busybox) as host:
+        yield host

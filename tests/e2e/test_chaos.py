@@ -5,8 +5,9 @@ from pathlib import Path
 import pytest
 
 from tests.chaos.bounds import NEVER_S
+from tests.chaos.containers import engine_at_hand
 from tests.chaos.plan import plan
-from tests.chaos.storm import Storm, settings_of
+from tests.chaos.storm import Plan, Storm
 from tests.chaos.times import measure_times
 from tests.e2e.installation import open_installation
 
@@ -21,11 +22,16 @@ def test_seed_gives_the_same_storm_again() -> None:
 
 
 async def test_thirty_random_kills_under_load_lose_double_and_corrupt_nothing(tmp_path: Path) -> None:
-    async with open_installation(tmp_path / "state", settings_of(SEED)) as installation:
-        outcome = await Storm(installation, plan(SEED, BLOWS, gap_s=1.5)).run()
+    planned = Plan(SEED, BLOWS, gap_s=1.5)
+
+    with engine_at_hand() as engine:
+        async with open_installation(tmp_path / "state", planned.settings(engine)) as installation:
+            outcome = await Storm(installation, planned, engine).run()
 
     assert outcome.faults == []
     assert outcome.checks > 0
+    assert outcome.deeds.total() > 0
+    assert engine.containers is None or outcome.containers > 0
     assert sum(outcome.blows.values()) >= BLOWS - 2  # one may find its process between two lives
 
 
