@@ -1,4 +1,4 @@
-"""What tests of the API start from, unless a file has a world of its own."""
+"""What tests of the API and of sweeps start from, unless a file has a world of its own."""
 
 from collections.abc import AsyncIterator
 
@@ -7,6 +7,7 @@ import pytest_asyncio
 from runlane.db.pool import Pool
 from runlane.settings import Settings
 from tests.integration.api_world import ApiWorld, Caller, open_api
+from tests.integration.sweep_world import SweepWorld, sweep_world
 
 
 @pytest_asyncio.fixture
@@ -21,4 +22,11 @@ async def world(settings: Settings, pool: Pool) -> AsyncIterator[ApiWorld]:
 async def caller(world: ApiWorld) -> AsyncIterator[Caller]:
     """Somebody with every right in the workspace `ours`."""
     async with world.caller("ours") as opened:
+        yield opened
+
+
+@pytest_asyncio.fixture
+async def sweeps(settings: Settings, pool: Pool) -> AsyncIterator[SweepWorld]:
+    """The sweeps, a turn at a time, on the test's database."""
+    async with sweep_world(settings, pool) as opened:
         yield opened

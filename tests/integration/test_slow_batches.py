@@ -1,20 +1,16 @@
 """A job that lasts for hours: what its batch has found otherwise does not wait for it."""
 
-from collections.abc import AsyncIterator
 from dataclasses import replace
 from uuid import UUID
 
 import pytest
-import pytest_asyncio
 
-from runlane.db.pool import Pool
 from runlane.jobs import Outcome
-from runlane.settings import Settings
 from runlane.sweeps import Part, Report
 from tests.conftest import Database
 from tests.integration.run_world import Gate, RunWorld, graph
 from tests.integration.scan_host import Done
-from tests.integration.sweep_world import SweepWorld, sweep_world
+from tests.integration.sweep_world import SweepWorld
 from tests.waiting import until
 from workflows.dispatching import Limits
 
@@ -25,12 +21,6 @@ IN_A_SHARD = Limits(least_batch=2, budget=1, window=1, open_shards=1)
 
 AGE_BATCHES = "UPDATE dispatches SET created_at = created_at - interval '10 min'"
 AGE_STAGED = "UPDATE job_attempts SET staged_at = staged_at - interval '5 min' WHERE staged_at IS NOT NULL"
-
-
-@pytest_asyncio.fixture
-async def sweeps(settings: Settings, pool: Pool) -> AsyncIterator[SweepWorld]:
-    async with sweep_world(settings, pool) as world:
-        yield world
 
 
 @pytest.fixture

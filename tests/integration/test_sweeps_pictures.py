@@ -1,30 +1,21 @@
 """Pictures that no row refers to any more leave the bucket; what is young or referred to stays."""
 
 import json
-from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from uuid import UUID, uuid4
 
 import pytest
-import pytest_asyncio
 
 from runlane import names
 from runlane.db.pool import Pool
-from runlane.settings import Settings
 from runlane.stack.supervisor import Stack
 from runlane.sweeps import Part
 from runlane.tools import Category
 from tests.integration.merge_world import World, picture
-from tests.integration.sweep_world import SweepWorld, sweep_world
+from tests.integration.sweep_world import SweepWorld
 from tests.integration.test_merge_pictures import PORTS, URL
 
 pytestmark = pytest.mark.integration
-
-
-@pytest_asyncio.fixture
-async def sweeps(settings: Settings, pool: Pool) -> AsyncIterator[SweepWorld]:
-    async with sweep_world(settings, pool) as world:
-        yield world
 
 
 def age_picture(stack: Stack, key: str, age: timedelta) -> None:

@@ -4,14 +4,12 @@ import asyncio
 import gzip
 import io
 import json
-from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from uuid import UUID, uuid4
 
 import asyncpg
 import orjson
 import pytest
-import pytest_asyncio
 from minio import Minio
 
 from runlane import names
@@ -66,12 +64,6 @@ VALUES ($1, $2, 'bench', CASE WHEN $3::text IS NULL THEN 'x'::bytea END, $3, 1,
         decode(repeat('00', 32), 'hex'), $4, clock_timestamp() - $5::text::interval)
 RETURNING id
 """
-
-
-@pytest_asyncio.fixture
-async def sweeps(settings: Settings, pool: Pool) -> AsyncIterator[SweepWorld]:
-    async with sweep_world(settings, pool) as world:
-        yield world
 
 
 async def make_run(pool: Pool, workspace_id: UUID, name: str = "r", *, is_closed: bool = True) -> UUID:

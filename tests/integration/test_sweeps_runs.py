@@ -1,13 +1,11 @@
 """Sweeps that get work going again: silent workers, lost workflows and nudges, jobs without owner."""
 
 import asyncio
-from collections.abc import AsyncIterator
 from dataclasses import replace
 from datetime import timedelta
 from uuid import UUID
 
 import pytest
-import pytest_asyncio
 
 from activities.results import EndedBatch, SettleInput
 from runlane import names
@@ -26,19 +24,13 @@ from tests.integration.api_world import open_api
 from tests.integration.dispatched_run import DispatchedRun, Shape, dispatched_run
 from tests.integration.run_world import Gate, RunWorld, graph
 from tests.integration.scan_host import Done, ScanHost, enrol
-from tests.integration.sweep_world import SweepWorld, sweep_world
+from tests.integration.sweep_world import SweepWorld
 from tests.waiting import WAIT_S, until
 from workflows.dispatching import Limits
 
 pytestmark = pytest.mark.integration
 
 AGE_RUN = "UPDATE job_histories SET created_at = created_at - $2::interval WHERE id = $1"
-
-
-@pytest_asyncio.fixture
-async def sweeps(settings: Settings, pool: Pool) -> AsyncIterator[SweepWorld]:
-    async with sweep_world(settings, pool) as world:
-        yield world
 
 
 @pytest.fixture
