@@ -1,4 +1,4 @@
-"""Names that people give to what is also found by its id: workspaces, groups, definitions, schedules."""
+"""Names that people give to what is also found by its id: workspaces, networks, groups and so on."""
 
 from uuid import UUID
 

@@ -46,6 +46,8 @@ FOR UPDATE OF j FOR NO KEY UPDATE OF s, h
 
 _CLEAR: Final = "UPDATE jobs SET retryable = false WHERE id = ANY($1::uuid[])"
 
+# Not a start (`runlane.db.starting`): the step goes on as its row says, with the options frozen there.
+# Whether a secret, a profile or room for one more run is there is not asked: a repair is refused by nothing.
 _NEW_RUN: Final = f"""
 INSERT INTO job_histories (workspace_id, name, kind, definition, priority, trigger, rerun_of)
 SELECT workspace_id, name, kind,
