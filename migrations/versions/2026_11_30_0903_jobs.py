@@ -155,8 +155,8 @@ CREATE TABLE job_attempts (
     ON DELETE SET NULL (result_id),
   CHECK ((ended_at IS NULL) = (outcome IS NULL)),
   CHECK ((staged_at IS NULL) = (staged_outcome IS NULL))
-) WITH (fillfactor = 50);
-COMMENT ON TABLE job_attempts IS 'half-filled pages: stage and settle rewrite a row in its own page and touch no index';
+) WITH (fillfactor = 30);
+COMMENT ON TABLE job_attempts IS 'pages a third full: stage and settle rewrite a row in its own page and touch no index';
 COMMENT ON COLUMN job_attempts.claim_key IS 'identity of the claiming activity task: the same key gets the same answer';
 COMMENT ON COLUMN job_attempts.observed_at IS 'the moment that the result speaks of: when the claim was made';
 COMMENT ON COLUMN job_attempts.body_job_id IS 'whose lines of the result are meant, when they are not its own: a kept result is merged anew';

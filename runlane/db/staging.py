@@ -124,7 +124,7 @@ async def stage(conn: Connection, delivery: Delivery) -> Staged:
         [member.complete for member in members],
         [member.reachable for member in members],
         [dict(member.coverage) for member in members],
-        [_argv(member.argv) for member in members],
+        _argvs(members),
         [member.tool_version for member in members],
     )
     taken = {row["job_id"] for row in rows}
@@ -151,7 +151,14 @@ async def _insert_result(conn: Connection, delivery: Delivery) -> UUID | None:
     return result_id
 
 
-def _argv(argv: Sequence[str] | None) -> str | None:
+def _argvs(members: Sequence[StagedMember]) -> list[str | None]:
+    """The argument list of each member; jobs of one child process have one, which is scrubbed once."""
+    argvs = [tuple(member.argv or ()) for member in members]
+    texts = {argv: _argv(argv) for argv in set(argvs)}
+    return [texts[argv] for argv in argvs]
+
+
+def _argv(argv: Sequence[str]) -> str | None:
     """The scrubbed list as JSON text: a list of lists would be an array of two dimensions."""
     if not argv:
         return None

@@ -62,6 +62,10 @@ _SEGMENT: Final = re.compile(
 )
 """As `_WORD` inside a URL or an absolute path, where `/` parts words."""
 
+_PLAIN: Final = (bool, int, float)
+_CONTAINERS: Final = (dict, list, tuple, set, frozenset, Mapping)
+"""The built-in ones first: nearly every value is one of these, and to ask for `Mapping` takes long."""
+
 Scrubbed = bool | int | float | str | list["Scrubbed"] | dict[str, "Scrubbed"] | None
 """What comes out: plain JSON values in new containers."""
 
@@ -96,9 +100,9 @@ def is_credential_name(key: str) -> bool:
 def _scrub(value: object, parents: tuple[int, ...]) -> Scrubbed:
     if isinstance(value, str):
         return _scrub_string(value if type(value) is str else str(value))
-    if value is None or isinstance(value, bool | int | float):
+    if value is None or isinstance(value, _PLAIN):
         return value
-    if isinstance(value, Mapping | list | tuple | set | frozenset):
+    if isinstance(value, _CONTAINERS):
         return _scrub_container(value, parents)
     if isinstance(value, bytes | bytearray | memoryview):
         return f"[{len(value)} bytes]"
@@ -116,7 +120,7 @@ def _scrub_container(
     if len(parents) >= MAX_DEPTH:
         return "[max depth]"
     inside = (*parents, id(value))
-    if isinstance(value, Mapping):
+    if isinstance(value, (dict, Mapping)):
         return _scrub_mapping(value, inside)
     items = sorted(value, key=str) if isinstance(value, set | frozenset) else value
     return [_scrub(item, inside) for item in items]

@@ -34,6 +34,8 @@ BATCH = 25
 RELAYED = 2_000
 """Events of one turn of the relay: all that a turn of the jobs makes."""
 
+ARGV = ["/usr/bin/python3", "-m", "runlane.probes", "noop"]
+
 A_DEAD_ROW = 0.5
 """Buffers that each job that was dispatched while the transaction is open may cost a later dispatch: its row
 is passed in the index. Nothing else may grow."""
@@ -65,7 +67,9 @@ class Turns:
             )
             answer = await self._count("claim", claim(conn, asked))
             members = [
-                staging.StagedMember(job.job_id, job.attempt, Outcome.COMPLETED, None, True, True, {})
+                staging.StagedMember(
+                    job.job_id, job.attempt, Outcome.COMPLETED, None, True, True, {}, ARGV, "1"
+                )
                 for job in answer.jobs
             ]
             delivery = staging.Delivery(asked.worker_id, asked.incarnation, dispatch_id, members)
@@ -110,6 +114,22 @@ async def test_claims_settles_and_the_relay_cost_no_more_beside_an_open_snapshot
     assert late["dispatch"] - early["dispatch"] <= A_DEAD_ROW * dead, turns.touched
     for name in ("claim", "stage", "settle", "relay", "look of the relay"):
         assert late[name] <= growth.MOST * early[name], (name, turns.touched)
+
+
+@pytest.mark.breaks_invariants  # as above
+async def test_stage_and_settle_rewrite_an_attempt_in_its_own_page_and_touch_no_index(
+    database: Database, pool: Pool, workspace_id: UUID
+) -> None:
+    scene = await growth.make_scene(pool, database.owner, workspace_id, live=3 * BATCHES * BATCH)
+    run_id = await pool.fetchval("UPDATE job_histories SET owner = 'me' RETURNING id")
+    async with pool.acquire() as conn:
+        await Turns(conn, scene, run_id).turn()
+
+        (row,) = await conn.fetch(
+            "SELECT n_tup_upd, n_tup_hot_upd FROM pg_stat_user_tables WHERE relname = 'job_attempts'"
+        )
+
+    assert row["n_tup_hot_upd"] == row["n_tup_upd"] == 2 * BATCHES * BATCH
 
 
 async def test_doctor_names_whoever_keeps_a_transaction_open(stack: Stack, database: Database) -> None:
