@@ -216,7 +216,7 @@ async def test_job_that_waits_for_a_place_is_cancelled_at_once(
 
     waiter.stop()
 
-    await until(waiting.done, 5)
+    await until(waiting.done)
     assert waiter.is_alive
     holder.stop()
     await holding

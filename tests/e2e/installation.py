@@ -37,8 +37,8 @@ from workflows.run import RunWorkflow
 log = structlog.get_logger(__name__)
 
 RUN_LIMIT_S = 120.0
-REST_LIMIT_S = 45.0
-DYING_LIMIT_S = 10.0
+REST_LIMIT_S = 120.0
+DYING_LIMIT_S = 60.0
 SLOW_MS = 150
 """Latency of the lab's services: a run takes long enough to have a middle."""
 

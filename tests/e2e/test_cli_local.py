@@ -15,7 +15,7 @@ import pytest
 
 from runlane.cli.errors import ExitCode
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.e2e
 
 BASE = "127.21.0.0/24"
 ROOT = Path(__file__).parents[2]

@@ -90,7 +90,7 @@ async def test_database_restart_leaves_nobody_deaf(installation: Installation) -
         return await hearing(installation) == listeners
 
     assert {"runlane-api-system", "runlane-commands", "runlane-gateway"} <= listeners
-    await until(hear_again, 30)
+    await until(hear_again, 60)
 
 
 async def hearing(installation: Installation) -> set[str]:

@@ -1,6 +1,6 @@
 """A scan worker that dies is missed through its control stream, long before its heartbeats are.
 
-A batch here may be silent for a minute. Results go through the bucket, whatever their size.
+A batch here may be silent for five minutes. Results go through the bucket, whatever their size.
 """
 
 from collections.abc import AsyncIterator
@@ -14,9 +14,9 @@ from tests.e2e.installation import Installation, open_installation, until
 
 pytestmark = pytest.mark.e2e
 
-HEARTBEAT_S = 60
-MISSED_WITHIN_S = 15.0
-"""The grace of the control stream is 2 s; the rest is for a busy machine."""
+HEARTBEAT_S = 300
+MISSED_WITHIN_S = 45.0
+"""The grace of the control stream is 2 s, and neither heartbeats nor a sweep tell before a minute is over."""
 
 
 @pytest_asyncio.fixture(scope="module")

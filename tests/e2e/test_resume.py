@@ -12,7 +12,8 @@ from tests.e2e.installation import Installation, open_installation, until
 
 pytestmark = pytest.mark.e2e
 
-DEAD_WITHIN_S = 5.0
+DEAD_WITHIN_S = 60.0
+"""How soon it is on a quiet machine is measured by `./dev chaos --times`."""
 
 
 @pytest_asyncio.fixture(scope="module")
@@ -45,7 +46,7 @@ async def test_job_that_somebody_has_locked_is_taken_once_the_lock_is_gone(
         await core.resume_process("core")
         await until(lambda: installation.has_looked_for_work(run_id), 60)
 
-    await until(lambda: installation.is_claimed(run_id), 30)
+    await until(lambda: installation.is_claimed(run_id), 60)
     await installation.command("run", "cancel", str(run_id))
     await assert_ended_by_cancel(installation, run_id)
 

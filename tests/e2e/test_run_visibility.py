@@ -69,4 +69,4 @@ async def test_finished_run_is_found_by_workspace_and_status(
         found = [each.id async for each in installation.temporal.list_workflows(query)]
         return names.run_workflow_id(run_id) in found
 
-    await until(is_found, 15)
+    await until(is_found, 60)

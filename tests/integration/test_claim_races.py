@@ -13,6 +13,7 @@ from runlane.db.pool import Pool
 from tests.conftest import Database
 from tests.integration.dispatched_run import Shape, dispatched_run
 from tests.integration.scan_host import enrol
+from tests.waiting import WAIT_S
 
 pytestmark = pytest.mark.integration
 
@@ -26,7 +27,7 @@ async def test_claim_of_a_part_waits_for_no_cancel_that_waits_for_it(pool: Pool,
 
     async with pool.acquire() as conn, conn.transaction():
         await conn.fetch(FIRST)  # where a cancel is when it has locked the first of its rows
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(WAIT_S):
             answer = await host.claim(dispatch_id, "key", 1)
         result = await cancel_run(conn, workspace_id, run.run_id)
 

@@ -9,7 +9,7 @@ from lanes.commands import run_command_relay
 from lanes.runner import supervise
 from runlane.db.pool import Pool
 from runlane.settings import Settings
-from tests.waiting import until
+from tests.waiting import WAIT_S, until
 
 pytestmark = pytest.mark.integration
 
@@ -31,7 +31,7 @@ async def test_relay_that_no_longer_hears_of_commands_ends_to_be_started_again(
     await pool.execute("SELECT pg_terminate_backend($1)", await pool.fetchval(LISTENING))
 
     with pytest.raises(ConnectionResetError):
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(WAIT_S):
             await relay
 
 

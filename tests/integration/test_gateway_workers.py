@@ -45,7 +45,7 @@ async def test_scan_worker_makes_no_call_that_is_refused(world: World) -> None:
 
 async def test_run_goes_on_when_the_gateway_is_back(world: World) -> None:
     async with core_of(world.settings), world.scan_worker():
-        run_id = await world.start_run(3, {"sleep_ms": 1_500})
+        run_id = await world.start_run(3, {"sleep_ms": 3_000})
         await until(lambda: world.has_status(run_id, "in_progress", 3))
 
         await world.stop_gateway()

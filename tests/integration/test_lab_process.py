@@ -8,6 +8,8 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from tests.waiting import WAIT_S
+
 BASE = f"127.{64 + os.getpid() % 128}.{os.getpid() // 128 % 256}.192/26"
 COMMAND = [sys.executable, "-m", "runlane.lab", "--scenario", "small"]
 
@@ -46,7 +48,7 @@ def test_ready_line_tells_resolver_and_manifest() -> None:
 def test_process_prints_nothing_but_the_ready_line() -> None:
     with running("--base", BASE) as process:
         read_ready(process)
-        output, _ = process.communicate(timeout=10)
+        output, _ = process.communicate(timeout=WAIT_S)
 
     assert output == b""
 
@@ -56,7 +58,7 @@ def test_process_ends_on_sigterm() -> None:
         read_ready(process)
         process.send_signal(signal.SIGTERM)
 
-        assert process.wait(timeout=10) == 0
+        assert process.wait(timeout=WAIT_S) == 0
 
 
 def test_process_ends_when_its_standard_input_does() -> None:
@@ -65,12 +67,12 @@ def test_process_ends_when_its_standard_input_does() -> None:
         assert process.stdin is not None
         process.stdin.close()
 
-        assert process.wait(timeout=10) == 0
+        assert process.wait(timeout=WAIT_S) == 0
 
 
 def test_refusal_is_one_readable_line() -> None:
     with running("--base", "10.0.0.0/24") as process:
-        _, errors = process.communicate(timeout=10)
+        _, errors = process.communicate(timeout=WAIT_S)
 
     assert process.returncode == 1
     assert errors.decode().splitlines() == [

@@ -23,6 +23,7 @@ from cryptography.x509.oid import NameOID
 from runlane.errors import Invalid, Unavailable
 from runlane.lab.model import SECURITY_HEADERS
 from runlane.lab.server import Lab
+from tests.waiting import WAIT_S
 
 # Every test process has addresses of its own, so that labs of other processes are not in the way.
 BASE = f"127.{64 + os.getpid() % 128}.{os.getpid() // 128 % 256}"
@@ -79,7 +80,7 @@ async def conversation(address: str, port: int, words: bytes) -> bytes:
     reader, writer = await asyncio.open_connection(address, port)
     with closing(writer):
         writer.write(words)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(WAIT_S):
             return await reader.read()
 
 
@@ -113,8 +114,8 @@ async def test_long_answer_is_cut_over_udp_and_whole_over_tcp(lab: Lab) -> None:
     address, _, port = lab.resolver.partition(":")
     query = dns.message.make_query("lab.test", "TXT")
 
-    cut = await dns.asyncquery.udp(query, address, port=int(port), timeout=5)
-    whole = await dns.asyncquery.tcp(query, address, port=int(port), timeout=5)
+    cut = await dns.asyncquery.udp(query, address, port=int(port), timeout=WAIT_S)
+    whole = await dns.asyncquery.tcp(query, address, port=int(port), timeout=WAIT_S)
 
     assert cut.flags & dns.flags.TC
     assert len(whole.answer[0]) == 5
@@ -255,7 +256,7 @@ async def test_silent_service_closes_without_a_word(lab: Lab) -> None:
 
 def peer_certificate(address: str, port: int) -> x509.Certificate:
     with (
-        socket.create_connection((address, port), timeout=5) as plain,
+        socket.create_connection((address, port), timeout=WAIT_S) as plain,
         any_certificate().wrap_socket(plain) as tls,
     ):
         return x509.load_der_x509_certificate(tls.getpeercert(binary_form=True) or b"")
@@ -342,7 +343,7 @@ async def test_open_connections_end_with_the_lab() -> None:
         await reader.readline()
 
     with closing(writer):
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(WAIT_S):
             assert await reader.read() == b""
 
 

@@ -14,7 +14,7 @@ from runlane.db.pool import Pool
 from runlane.errors import Invalid
 from runlane.settings import Settings
 from tests.integration.event_bus import audited, cancelled, checkpoint, cluster, produce
-from tests.waiting import until
+from tests.waiting import WAIT_S, until
 
 pytestmark = pytest.mark.integration
 
@@ -46,7 +46,7 @@ async def test_a_cluster_ends_the_process_with_the_reason(settings: Settings, tm
     with cluster(tmp_path) as url, structlog.testing.capture_logs():
         on_cluster = settings.model_copy(update={"redis_url": url})
 
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(WAIT_S):
             with pytest.RaisesGroup(pytest.RaisesExc(Invalid, match="not a cluster")):
                 await run_lanes(on_cluster, stop)
 
@@ -90,6 +90,6 @@ async def test_a_cancellation_is_not_lost_when_the_clean_up_fails() -> None:
     await begun.wait()
     task.cancel()
 
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(WAIT_S):
         with pytest.raises(asyncio.CancelledError):
             await task

@@ -28,6 +28,7 @@ from runlane.stack.state import LOOPBACK, ProcessRecord, State
 from runlane.stack.supervisor import SERVERS, Stack
 from runlane.stack.takedown import down
 from runlane.stack.urls import StackUrls, running_environment
+from tests.waiting import WAIT_S
 
 pytestmark = pytest.mark.integration
 
@@ -156,7 +157,7 @@ async def test_a_busy_backend_of_a_killed_postgres_does_not_block_its_successor(
     await _wait_for_query(stack.urls, "END LOOP")
 
     killed = stack.kill("postgres")
-    await asyncio.wait_for(stack.recovered("postgres", killed), 20)
+    await asyncio.wait_for(stack.recovered("postgres", killed), WAIT_S)
 
     with pytest.raises((asyncpg.PostgresError, asyncpg.InterfaceError, OSError)):
         await busy
@@ -288,7 +289,7 @@ async def test_a_guarded_stack_goes_down_with_its_killed_supervisor(
         supervisor.kill()
         supervisor.wait()
 
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(WAIT_S):
             while any(_is_running(pid) for pid in pids.values()):  # noqa: ASYNC110  # others' processes
                 await asyncio.sleep(0.05)
 
@@ -365,7 +366,7 @@ async def _check_data(urls: StackUrls, mark: str) -> None:
 async def _wait_for_query(urls: StackUrls, text: str) -> None:
     connection = await asyncpg.connect(urls.database_owner)
     query = "SELECT count(*) FROM pg_stat_activity WHERE query LIKE $1 AND state = 'active'"
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(WAIT_S):
         while await connection.fetchval(query, f"%{text}%") == 0:  # noqa: ASYNC110
             await asyncio.sleep(0.02)  # the server tells nobody when a query begins
     await connection.close()
@@ -377,5 +378,5 @@ def _bucket(urls: StackUrls) -> Minio:
         access_key=urls.s3_access_key,
         secret_key=urls.s3_secret_key,
         secure=False,
-        http_client=urllib3.PoolManager(timeout=10, retries=False),
+        http_client=urllib3.PoolManager(timeout=WAIT_S, retries=False),
     )

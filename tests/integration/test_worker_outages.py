@@ -64,7 +64,7 @@ async def test_api_restart_is_not_noticed_by_what_runs(world: World) -> None:
 
 async def test_results_wait_for_an_api_that_is_away(world: World) -> None:
     async with world.scan_worker():
-        run_id = await world.start_run(3, {"sleep_ms": 1_000})
+        run_id = await world.start_run(3, {"sleep_ms": 3_000})
         await until(lambda: world.has_status(run_id, "in_progress", 3))
 
         await world.stop_api()
@@ -90,7 +90,7 @@ async def test_temporal_restart_is_survived(world: World, stack: Stack) -> None:
 
 async def test_database_restart_is_survived(world: World, stack: Stack) -> None:
     async with world.scan_worker():
-        run_id = await world.start_run(3, {"sleep_ms": 2_000})
+        run_id = await world.start_run(3, {"sleep_ms": 3_000})
         await until(lambda: world.has_status(run_id, "in_progress", 3))
 
         await stack.recovered("postgres", stack.kill("postgres"))

@@ -115,6 +115,6 @@ async def test_stop_before_the_join_ends_the_worker(world: World) -> None:
         await until(lambda: "join_not_answered" in {each["event"] for each in logs})
     stop.set()
 
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(WAIT_S):
         await running
     await world.start_api()

@@ -83,7 +83,7 @@ async def test_cancelled_run_kills_its_tools_at_once(world: World) -> None:
         async with world.pool.acquire() as conn, conn.transaction():
             await cancel_run(conn, world.workspace_id, run_id)
 
-        await until(lambda: is_false(tools_of(world)), 5)
+        await until(lambda: is_false(tools_of(world)))
         assert await world.statuses(run_id) == {"cancelled": 3}
 
 
@@ -150,7 +150,7 @@ async def test_killed_worker_takes_its_tools_with_it_and_another_does_the_jobs(w
     process.kill()
     await process.wait()
 
-    await until(lambda: is_false(tools_of(world)), 5)
+    await until(lambda: is_false(tools_of(world)))
     async with world.scan_worker("two"):
         assert await world.closed(run_id) == "completed"
     outcomes = await world.attempts(run_id)
@@ -186,4 +186,4 @@ async def test_jobs_that_have_gone_on_without_the_worker_are_dropped_at_its_next
 
         await world.pool.execute("UPDATE jobs SET attempt = attempt + 1 WHERE run_id = $1", run_id)
 
-        await until(lambda: is_false(tools_of(world)), 15)
+        await until(lambda: is_false(tools_of(world)))

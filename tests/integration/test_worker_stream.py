@@ -25,7 +25,7 @@ from tests.integration.worker_host import (
     open_stream,
 )
 from tests.integration.worker_world import World, world_of
-from tests.waiting import until
+from tests.waiting import WAIT_S, until
 
 pytestmark = pytest.mark.integration
 
@@ -61,7 +61,7 @@ class TestStream:
             await world.pool.execute(
                 "SELECT pg_notify($1, $2)", names.CONTROL_CHANNEL, orjson.dumps(notice).decode()
             )
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(WAIT_S):
                 assert await messages.get() == {"cancel_jobs": [["j", 3], ["k", 1]]}
 
     async def test_malformed_notices_are_survived(self, world: World) -> None:

@@ -16,6 +16,7 @@ from runlane.scan.delivery import Deliverer
 from runlane.scan.spool import BatchIdentity, Package, Spool, pack
 from runlane.scan.wire import Beat, Claimed, Joined, JoinRequest, Member
 from tests.integration.worker_world import World
+from tests.waiting import WAIT_S
 
 NOTHING = Beat(slots_free=1, is_draining=False, running=())
 
@@ -57,7 +58,7 @@ async def open_stream(world: World, host: Host) -> AsyncIterator["asyncio.Queue[
 
     reading = asyncio.create_task(read())
     try:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(WAIT_S):
             assert "hello" in await messages.get()
         yield messages
     finally:
@@ -66,7 +67,7 @@ async def open_stream(world: World, host: Host) -> AsyncIterator["asyncio.Queue[
 
 
 async def next_of(messages: "asyncio.Queue[Mapping[str, object]]", key: str) -> object:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(WAIT_S):
         while key not in (message := await messages.get()):
             pass
         return message[key]

@@ -31,8 +31,7 @@ from runlane.tools.adapters.adapter import (
 )
 from runlane.tools.adapters.jsonl import read_object
 from runlane.tools.adapters.options import Options, Whole
-
-WAIT_S = 20.0
+from tests.waiting import WAIT_S
 
 
 class Lines:

@@ -18,9 +18,7 @@ from runlane.scan.config import ScanLimits
 from runlane.scan.confine import marked_processes
 from runlane.scan.wire import ClaimedJob, Member
 from runlane.tools import TOOLS, Tool
-from tests.waiting import until
-
-WAIT_S = 20.0
+from tests.waiting import WAIT_S, until
 
 
 @pytest.fixture
@@ -129,12 +127,12 @@ async def test_frozen_child_is_killed_after_half_the_heartbeat(launcher: Launche
 
 
 async def test_freeze_of_the_worker_itself_is_not_blamed_on_the_child(launcher: Launcher) -> None:
-    batch_spec = spec(1, {"sleep_ms": 4_000}, kind=tool(heartbeat_s=4.0))
+    batch_spec = spec(1, {"sleep_ms": 7_000}, kind=tool(heartbeat_s=8.0))
     batch = StreamBatch(launcher, batch_spec, lambda: None)
     running = asyncio.create_task(batch.run())
     await until(lambda: bool(processes_of(batch_spec)))
 
-    time.sleep(2.5)  # noqa: ASYNC251  # the loop stands still: that is the case
+    time.sleep(4.5)  # noqa: ASYNC251  # the loop stands still: that is the case
 
     async with asyncio.timeout(WAIT_S):
         await running
@@ -142,7 +140,7 @@ async def test_freeze_of_the_worker_itself_is_not_blamed_on_the_child(launcher: 
 
 
 async def test_slow_job_is_not_silent(launcher: Launcher) -> None:
-    members = await run(launcher, spec(1, {"sleep_ms": 3_000}, kind=tool(heartbeat_s=4.0)))
+    members = await run(launcher, spec(1, {"sleep_ms": 6_000}, kind=tool(heartbeat_s=8.0)))
 
     assert outcomes(members) == {"j0": Outcome.COMPLETED}
 

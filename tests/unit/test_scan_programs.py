@@ -17,15 +17,15 @@ from runlane.tools.adapters.adapter import (
     Adapter,
     Each,
 )
-from tests.unit.program_batches import WAIT_S, batch_of, each, many, outcomes, processes_of, records, run
-from tests.waiting import until
+from tests.unit.program_batches import batch_of, each, many, outcomes, processes_of, records, run
+from tests.waiting import WAIT_S, until
 
 SLEEP = "import time; time.sleep(600)"
 FOUND_THEN_SLEEP = """#!sh
 while read -r name; do printf '{"host":"%s","n":1}\\n' "$name"; done
 exec sleep 600
 """
-LIFE_SIGNS = "#!sh\nfor n in 1 2 3 4 5 6 7; do sleep 0.5; printf . >&2; done"
+LIFE_SIGNS = "#!sh\nfor n in 1 2 3 4 5 6 7 8 9 10 11 12 13; do sleep 0.5; printf . >&2; done"
 ECHO = """
 import json, sys
 for line in sys.stdin:
@@ -126,7 +126,7 @@ async def test_timeout_keeps_and_labels_what_was_found(
     host: ProgramHost, make: Callable[[str], Adapter]
 ) -> None:
     members = await run(
-        batch_of(host, make(FOUND_THEN_SLEEP), "a", "b", options={"timeout_s": 2}, parallelism=2)
+        batch_of(host, make(FOUND_THEN_SLEEP), "a", "b", options={"timeout_s": 6}, parallelism=2)
     )
 
     assert outcomes(members) == {"a": Outcome.TIMED_OUT, "b": Outcome.TIMED_OUT}
@@ -145,7 +145,7 @@ async def test_silent_program_is_killed(host: ProgramHost) -> None:
 
 
 async def test_diagnostics_are_a_life_sign(host: ProgramHost) -> None:
-    batch = batch_of(host, each(LIFE_SIGNS, silence_s=2.5), "a")
+    batch = batch_of(host, each(LIFE_SIGNS, silence_s=5), "a")
 
     assert outcomes(await run(batch)) == {"a": Outcome.COMPLETED}
 

@@ -14,9 +14,9 @@ from runlane.scan.client import WorkerApi, until_answered
 from runlane.scan.delivery import Deliverer
 from runlane.scan.spool import BatchIdentity, Package, Spool, pack
 from runlane.scan.wire import Member
+from tests.waiting import WAIT_S
 
 IDENTITY = BatchIdentity("d", "i", "ports_scanner", "1.0.0")
-WAIT_S = 10.0
 
 
 def member(job_id: str, *records: bytes, error: str | None = None) -> Member:
