@@ -30,7 +30,7 @@ SILENT: Final = frozenset({"subfinder", "noop"})
 
 
 @dataclass(slots=True)
-class Cap:
+class Rate:
     """One rate, and what is given out of it."""
 
     per_second: int
@@ -53,29 +53,29 @@ class Cap:
 class Division:
     """What is given out, by the things that have a rate, to jobs that all need so much a second."""
 
-    def __init__(self, caps: Mapping[Hashable, Cap], need: int = 1) -> None:
-        self._caps = caps
+    def __init__(self, rates: Mapping[Hashable, Rate], need: int = 1) -> None:
+        self._rates = rates
         self._need = need
 
     def covers(self, keys: Sequence[Hashable]) -> bool:
         """Whether one of these has a rate."""
-        return any(key in self._caps for key in keys)
+        return any(key in self._rates for key in keys)
 
     def share(self, keys: Sequence[Hashable]) -> int | None:
         """What a job about these would be given now; None: as much as it likes, 0: it has to wait."""
-        return min((self._caps[key].share(self._need) for key in keys if key in self._caps), default=None)
+        return min((self._rates[key].share(self._need) for key in keys if key in self._rates), default=None)
 
     def give(self, keys: Sequence[Hashable]) -> int | None:
         """The same, and gives it."""
         share = self.share(keys)
         for key in keys:
-            if share and key in self._caps:
-                self._caps[key].used += share
+            if share and key in self._rates:
+                self._rates[key].used += share
         return share
 
     def full(self) -> list[Hashable]:
         """What leaves no job enough."""
-        return [key for key, cap in self._caps.items() if cap.share(self._need) == 0]
+        return [key for key, rate in self._rates.items() if rate.share(self._need) == 0]
 
 
 class Spacing:

@@ -17,11 +17,11 @@ from runlane.db.guards import IN_PROGRESS, LIVE_JOB, PENDING
 from runlane.db.pool import Connection, Record
 from runlane.waiting import LimitUse
 
-RATE_WINDOW_S: Final = 60
+MINUTE_S: Final = 60
 """`per_minute` counts claims of the last so many seconds, whenever these are."""
 
-CAP_LOOK_S: Final = 300.0
-"""A step that a cap holds back is looked at again after this, should nobody call it when there is room: each
+LOOK_S: Final = 300.0
+"""A step that a limit holds back is looked at again after this, should nobody call when there is room: each
 look is half a dozen events in the history of a workflow that may wait for days."""
 
 _CALL_S: Final = 10
@@ -42,10 +42,10 @@ class Room:
     """What the limits of a class leave. `jobs` None: as many as you like."""
 
     jobs: int | None = None
-    wait_s: float = CAP_LOOK_S
+    wait_s: float = LOOK_S
     """When to look again if that is nothing."""
     most: int | None = None
-    """The lowest cap that counts here: batches are cut so that its room is filled evenly."""
+    """The lowest limit that counts here: batches are cut so that its room is filled evenly."""
     reached: str | None = None
     """Which limit leaves nothing, in words."""
     limit_ids: Sequence[UUID] = ()
@@ -75,7 +75,7 @@ SELECT l.id, count(c.job_id)::int AS kept, count(j.id)::int AS running,
        count(*) FILTER (WHERE c.claimed_at > w.since)::int AS recent,
        extract(epoch FROM min(c.claimed_at) FILTER (WHERE c.claimed_at > w.since) - w.since)::float8 AS wait_s
 FROM limits l
-CROSS JOIN (SELECT statement_timestamp() - make_interval(secs => {RATE_WINDOW_S}) AS since) w
+CROSS JOIN (SELECT statement_timestamp() - make_interval(secs => {MINUTE_S}) AS since) w
 LEFT JOIN limit_claims c ON c.limit_id = l.id
 LEFT JOIN jobs j ON j.id = c.job_id AND j.workspace_id = c.workspace_id AND j.attempt = c.attempt
   AND j.status = {IN_PROGRESS}
@@ -85,7 +85,7 @@ GROUP BY l.id, w.since
 
 _PRUNE = f"""
 DELETE FROM limit_claims c
-WHERE c.limit_id = $1 AND c.claimed_at < clock_timestamp() - make_interval(secs => {RATE_WINDOW_S})
+WHERE c.limit_id = $1 AND c.claimed_at < clock_timestamp() - make_interval(secs => {MINUTE_S})
   AND NOT EXISTS (SELECT FROM jobs j WHERE j.id = c.job_id AND j.workspace_id = c.workspace_id
                     AND j.attempt = c.attempt AND j.status = {IN_PROGRESS})
 """
@@ -276,7 +276,7 @@ def _room(limit: Record, used: Record, asking: int) -> Room:
     if jobs:
         return Room(jobs, most=most)
     if claims is not None and claims <= 0:
-        wait_s = max(1.0, used["wait_s"] or 0.0) if used["recent"] else CAP_LOOK_S
+        wait_s = max(1.0, used["wait_s"] or 0.0) if used["recent"] else LOOK_S
         told = f"{per_minute} of {per_minute} claimed in the last minute for {scope_of(limit)}"
         return Room(0, wait_s, most, told)
-    return Room(0, CAP_LOOK_S, most, f"{in_progress} of {in_progress} in progress for {scope_of(limit)}")
+    return Room(0, LOOK_S, most, f"{in_progress} of {in_progress} in progress for {scope_of(limit)}")

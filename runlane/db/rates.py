@@ -15,7 +15,7 @@ from runlane import names
 from runlane.db import nudges, scope
 from runlane.db.guards import LIVE_JOB, PENDING
 from runlane.db.pool import Connection, Record
-from runlane.rates import PACED, SILENT, Cap, Division
+from runlane.rates import PACED, SILENT, Division, Rate
 from runlane.tools.workloads import need_per_s
 from runlane.waiting import LimitUse
 
@@ -116,7 +116,7 @@ class Room:
     """What the rates of a workspace leave, for a tool."""
 
     workspace_id: UUID
-    caps: dict[Hashable, Cap] = field(default_factory=dict)
+    rates: dict[Hashable, Rate] = field(default_factory=dict)
     of_each_target: int | None = None
     """Rate of the platform: for every target."""
     is_paced: bool = True
@@ -128,13 +128,13 @@ class Room:
         """What has a rate that covers a job."""
         target_id = job["target_id"]
         if self.of_each_target is not None and target_id is not None:
-            self.caps.setdefault(target_id, Cap(self.of_each_target))
+            self.rates.setdefault(target_id, Rate(self.of_each_target))
         return [target_id, job["network_id"], self.workspace_id]
 
     @property
     def division(self) -> Division:
         """What may be given out."""
-        return Division(self.caps, self.need)
+        return Division(self.rates, self.need)
 
     def closed(self) -> list[UUID]:
         """Targets and networks, or the workspace, of which no job may begin now."""
@@ -163,15 +163,15 @@ async def room_of(
         if row["workspace_id"] is None:
             room.of_each_target = row["per_second"]
         else:
-            room.caps[row["target_id"] or row["network_id"] or workspace_id] = Cap(row["per_second"])
+            room.rates[row["target_id"] or row["network_id"] or workspace_id] = Rate(row["per_second"])
             targets += [row["target_id"]] if row["target_id"] else []
     for target_id in targets if room.of_each_target else ():
-        cap = room.caps[target_id]
-        cap.per_second = min(cap.per_second, room.of_each_target or cap.per_second)
+        rate = room.rates[target_id]
+        rate.per_second = min(rate.per_second, room.of_each_target or rate.per_second)
     for row in await conn.fetch(_USED, workspace_id):
         for key in room.keys_of(row):
-            if key in room.caps:
-                room.caps[key].used += row["used"]
+            if key in room.rates:
+                room.rates[key].used += row["used"]
     if asking:
         division = room.division
         for row in await conn.fetch(_ASKING, workspace_id):
@@ -249,7 +249,7 @@ async def uses_of(conn: Connection, workspace_id: UUID) -> Mapping[UUID, LimitUs
     closed = room.closed()
     said = {row["id"]: row["name"] for row in await conn.fetch(_NAMES, workspace_id, closed)}
     return {
-        key: LimitUse(said.get(key, "the workspace"), room.caps[key].used, room.caps[key].per_second)
+        key: LimitUse(said.get(key, "the workspace"), room.rates[key].used, room.rates[key].per_second)
         for key in closed
     }
 

@@ -199,7 +199,7 @@ async def test_share_is_free_when_its_attempt_has_ended_and_a_lost_hosts_a_momen
     async def left() -> int:
         async with pool.acquire() as conn:
             room = await rates.room_of(conn, workspace_id, "portprobe", asking=False)
-            return room.caps[workspace_id].left
+            return room.rates[workspace_id].left
 
     held = await take(host, second)
     during = await left()

@@ -6,7 +6,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runlane.rates import MAX_RATE, MOST_SHARES, PACED, SILENT, USEFUL_PER_S, Cap, Division, Spacing
+from runlane.rates import MAX_RATE, MOST_SHARES, PACED, SILENT, USEFUL_PER_S, Division, Rate, Spacing
 from runlane.tools import TOOLS
 
 RATES = st.integers(1, 2_000) | st.integers(1, MAX_RATE)
@@ -17,7 +17,7 @@ KEYS = st.lists(st.sampled_from("abc"), min_size=1, max_size=3, unique=True)
 def test_shares_never_add_up_to_more_than_any_rate_that_covers_them(
     rates: dict[str, int], jobs: list[list[str]]
 ) -> None:
-    division = Division(dict[Hashable, Cap]({key: Cap(rate) for key, rate in rates.items()}))
+    division = Division(dict[Hashable, Rate]({key: Rate(rate) for key, rate in rates.items()}))
 
     given_out = [(keys, division.give(keys)) for keys in jobs]
 
@@ -32,19 +32,19 @@ def test_shares_never_add_up_to_more_than_any_rate_that_covers_them(
 def test_job_waits_only_while_something_that_covers_it_is_given_out(
     rates: dict[str, int], jobs: list[list[str]]
 ) -> None:
-    caps: dict[Hashable, Cap] = {key: Cap(rate) for key, rate in rates.items()}
-    division = Division(caps)
+    held: dict[Hashable, Rate] = {key: Rate(rate) for key, rate in rates.items()}
+    division = Division(held)
 
     for keys in jobs:
         share = division.give(keys)
-        is_full = any(caps[key].left == 0 for key in keys if key in caps)
+        is_full = any(held[key].left == 0 for key in keys if key in held)
         assert share != 0 or is_full
-        assert set(division.full()) == {key for key, cap in caps.items() if cap.used >= cap.per_second}
+        assert set(division.full()) == {key for key, rate in held.items() if rate.used >= rate.per_second}
 
 
 @given(RATES, st.integers(1, 2_000))
 def test_job_is_given_what_it_needs_or_the_whole_rate_and_waits_only_for_others(rate: int, need: int) -> None:
-    division = Division({"a": Cap(rate)}, need)
+    division = Division({"a": Rate(rate)}, need)
 
     shares = []
     while share := division.give(["a"]):
@@ -58,7 +58,7 @@ def test_job_is_given_what_it_needs_or_the_whole_rate_and_waits_only_for_others(
 
 @given(RATES)
 def test_one_rate_goes_to_few_jobs_at_once_and_wholly(rate: int) -> None:
-    division = Division({"a": Cap(rate)})
+    division = Division({"a": Rate(rate)})
 
     shares = []
     while share := division.give(["a"]):
