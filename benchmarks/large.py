@@ -43,7 +43,7 @@ _ENDS: Final = """
 SELECT extract(epoch FROM max(j.completed_at) FILTER (WHERE n = $2) - min(h.created_at))::float8 AS first_s,
        extract(epoch FROM max(j.completed_at) FILTER (WHERE n = $3)
                           - max(j.completed_at) FILTER (WHERE n = $3 - $2))::float8 AS last_s,
-       extract(epoch FROM min(j.picked_at) - min(h.created_at))::float8 AS claim_s,
+       extract(epoch FROM min(j.picked_at) - $4)::float8 AS claim_s,
        max(j.attempt) AS attempts
 FROM (SELECT run_id, completed_at, picked_at, attempt, row_number() OVER (ORDER BY completed_at) AS n
       FROM jobs WHERE run_id = $1) j
@@ -57,6 +57,8 @@ SELECT count(*)::int FROM outbox WHERE type = 'job.cancelled' AND data ->> 'run_
 """
 
 _BEHIND: Final = "SELECT min(last_seq) < (SELECT last_seq FROM bus_state) FROM lane_checkpoints"
+
+_IS_CANCELLING: Final = "SELECT EXISTS (SELECT FROM operations WHERE finished_at IS NULL)"
 
 _HELD: Final = """
 SELECT j.id, j.status, j.attempt, j.worker_id, j.dispatch_id FROM jobs j
@@ -107,6 +109,7 @@ class LargeRun:
     claim_last: int
     """Buffers of a claim at a tenth of the way and at nine tenths."""
     first_claim_s: float
+    """From when the run was written, which is when a request for it is answered."""
     held: str
     """State of the endless job when all others had completed."""
     attempts: int
@@ -144,13 +147,14 @@ async def measure_run(platform: Platform, pool: Pool, client: Client, targets: l
     held = await pool.fetchval("SELECT value FROM targets WHERE id = $1", targets[len(targets) // 2])
     memory.reset_peaks(platform.stack)
     run_id, began = await _start(platform, pool, targets, {"hold": held}), time.monotonic()
+    written_at = await pool.fetchval("SELECT clock_timestamp()")
     watch = _Watch(platform, pool, run_id, len(targets))
     await asyncio.wait_for(watch.until(len(targets) - 1), LONGEST_S)
     seconds = time.monotonic() - began
     (row,) = await pool.fetch(_HELD, run_id, held)
     _let_go(row["worker_id"], row["dispatch_id"])
     drain_s = await _at_rest(pool, client, run_id)
-    (ends,) = await pool.fetch(_ENDS, run_id, len(targets) // EDGE, _nearly(len(targets)))
+    (ends,) = await pool.fetch(_ENDS, run_id, len(targets) // EDGE, _nearly(len(targets)), written_at)
     return LargeRun(
         jobs=len(targets),
         seconds=seconds,
@@ -252,10 +256,12 @@ def _let_go(worker_id: UUID, dispatch_id: UUID) -> None:
 
 
 async def _at_rest(pool: Pool, client: Client, run_id: UUID) -> float:
-    """Waits for the end of the run's workflow and for the last event; answers how long the latter took."""
+    """Waits for the end of the run's workflow, then of its cancel and events; answers how long these took."""
     await asyncio.wait_for(client.get_workflow_handle(names.run_workflow_id(run_id)).result(), LONGEST_S)
     ended = time.monotonic()
     async with asyncio.timeout(LONGEST_S), pool.acquire() as conn:
+        while await conn.fetchval(_IS_CANCELLING):  # noqa: ASYNC110  # the lanes do it
+            await asyncio.sleep(0.1)
         while await count_unpublished(conn) or await conn.fetchval(_BEHIND):  # noqa: ASYNC110  # lanes do it
             await asyncio.sleep(0.1)
     return time.monotonic() - ended

@@ -14,6 +14,11 @@ MOST_CORE_MIB: Final = 600.0
 MOST_MERGE_MIB: Final = 300.0
 """Memory that a merge may take besides what the idle process has."""
 
+MOST_FIRST_CLAIM_S: Final = 3.0
+"""The first claim of a run waits for no job but the first: with admission before it, 100,000 took 12 s."""
+MOST_CANCEL_S: Final = 1.5
+"""The answer to a cancel waits for one portion: with all of 48,000 jobs it took 6 s."""
+
 SLOWER: Final = 1.3
 """A job at the end of a run, in CPU and in buffers of its claim, in multiples of one at its beginning."""
 
@@ -28,6 +33,8 @@ def bounds(large: Large) -> list[Bound]:
         Bound("events of the longest history", longest, MOST_EVENTS, False, ""),
         Bound("events of the run's own workflow", run.histories[0].events, MOST_PARENT_EVENTS, False, ""),
         Bound("peak memory of the core worker", run.peaks["core"], MOST_CORE_MIB, False, "MiB"),
+        Bound("first claim after the start", run.first_claim_s, MOST_FIRST_CLAIM_S, False, "s"),
+        Bound("cancel half-way answered after", cancelled.answer_s, MOST_CANCEL_S, False, "s"),
         Bound("others done while one job lasts", float(run.held == "in_progress"), 1, True, ""),
         Bound("attempts of any job", run.attempts, 1, False, ""),
         Bound("CPU of a job, last fifth ÷ first", run.cpu_last / run.cpu_first, SLOWER, False, "×"),

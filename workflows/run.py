@@ -28,7 +28,7 @@ with workflow.unsafe.imports_passed_through():
     )
     from runlane import names
     from runlane.db.settle import Ending
-    from runlane.jobs import RunVerb, StepStatus
+    from runlane.jobs import RUNS, RunStatus, RunVerb, StepStatus
     from runlane.runs import Step, doomed_steps, ready_steps, run_verb
     from workflows.shard import ShardInput, StepShard
 
@@ -240,14 +240,18 @@ class RunWorkflow:
             summary="close the run",
             **policies.ROWS,
         )
-        self._is_closed = True
+        # not while jobs of a cancelled step are left: whoever cancels them will nudge
+        self._is_closed = RunStatus(self._status) in RUNS.terminal
 
     async def _open_shards(self, work: NextResult) -> None:
-        """Hands the rest of large steps to shards once this workflow's own budget is used up."""
+        """Hands the rest of large steps to shards once this workflow's own budget is used up.
+
+        Not before all of it is admitted: shards end when nothing is due, and would come and go.
+        """
         if self._dispatcher.budget_left > 0:
             return
         for item in work.steps:
-            if item.has_more:
+            if item.has_more and self._steps[item.step_id].is_admitted:
                 numbers = await workflow.execute_local_activity_method(
                     RunActivities.open_shards,
                     OpenShardsInput(self._request.run_id, item.step_id, self._request.limits.open_shards),

@@ -5,6 +5,7 @@ The third chunk is held in its transaction by a lock of the database, as a slow 
 
 import asyncio
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from typing import Final
 from uuid import UUID
 
@@ -26,6 +27,7 @@ from tests.conftest import Database
 from tests.integration.run_world import RunWorld, graph
 from tests.integration.scan_host import Done
 from tests.waiting import until
+from workflows.dispatching import Limits
 
 pytestmark = pytest.mark.integration
 
@@ -55,6 +57,11 @@ SELECT EXISTS (SELECT FROM pg_stat_activity
                WHERE datname = current_database() AND wait_event IN ('transactionid', 'tuple'))
 """
 ENDED: Final = "SELECT count(*) = $2 FROM jobs WHERE run_id = $1 AND completed_at IS NOT NULL"
+BATCHES_CLOSED: Final = "SELECT count(*) = $2 FROM dispatches WHERE run_id = $1 AND closed_at IS NOT NULL"
+OPENED: Final = """
+SELECT bool_and(r.opened_at > s.admitted_at) FROM run_shards r JOIN run_steps s USING (run_id, step_id)
+WHERE run_id = $1
+"""
 STEP: Final = "SELECT status, jobs_total FROM run_steps WHERE run_id = $1"
 CREATED: Final = """
 SELECT count(*), count(DISTINCT subject) FROM outbox WHERE type = 'job.created' AND data ->> 'run_id' = $1
@@ -190,6 +197,20 @@ async def test_workflow_that_is_lost_while_its_step_is_admitted_is_followed_by_o
     assert await world.row(STEP, run_id) == ("completed", JOBS)
     assert await world.row(CREATED, str(run_id)) == (JOBS, JOBS)
     assert await world.count_jobs(run_id) == {"completed": JOBS}
+
+
+async def test_shards_wait_until_all_of_their_step_is_admitted(world: RunWorld, hold: Hold) -> None:
+    small = replace(world, limits=Limits(window=1, budget=2, open_shards=1))
+    async with world.host(completes, slots=1):
+        run_id = await small.start(graph(a=[]), count=JOBS)
+        await world.until(BATCHES_CLOSED, run_id, 2)
+        await world.until(IS_HELD)
+        await hold.let_go()
+        status = await world.end_of(run_id)
+
+    assert status == "completed"
+    assert await world.count_jobs(run_id) == {"completed": JOBS}
+    assert await world.row(OPENED, run_id) == (True,)
 
 
 async def test_paused_run_is_admitted_and_begins_nothing_until_it_is_resumed(
