@@ -39,8 +39,8 @@ def type_of(text: str) -> str:
 async def replay(text: str, workflows: Sequence[type] = WORKFLOWS) -> None:
     """Replays in the sandbox that the SDK sets up by itself.
 
-    In debug mode nothing looks at the clock: the SDK takes a workflow task of 2 s for a deadlock, and on a busy
-    machine the replay of a whole history may last as long.
+    In debug mode nothing looks at the clock: the SDK takes a workflow task of 2 s for a deadlock, and on a
+    busy machine the replay of a whole history may last as long.
     """
     await Replayer(workflows=workflows, debug_mode=True).replay_workflow(history_of(text))
 
