@@ -82,7 +82,7 @@ class WaitingHead(Answer):
     job_id: UUID
     run_id: UUID
     step_id: str
-    since: datetime = Field(description="when it became due")
+    since: datetime = Field(description="when it was written")
     waited_s: float
 
 

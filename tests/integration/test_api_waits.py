@@ -189,11 +189,10 @@ async def test_what_urgent_jobs_hold_back_is_seen_with_the_time_that_it_has_wait
     ids = [
         row["id"] for row in await pool.fetch("SELECT id FROM jobs WHERE run_id = $1 ORDER BY id", run.run_id)
     ]
-    for job_id, priority, hours in zip(ids, (0, 4, 4, 3), (1, 9, 2, -1), strict=True):
+    for job_id, priority, hours in zip(ids, (0, 4, 4, 3), (1, 9, 2, 5), strict=True):
         await pool.execute(
             """UPDATE jobs SET priority = $2::smallint,
-                      due_at = clock_timestamp() - make_interval(hours => $3),
-                      created_at = clock_timestamp() - make_interval(hours => $3 + 1),
+                      created_at = clock_timestamp() - make_interval(hours => $3),
                       dispatch_id = CASE WHEN $2::smallint = 0 THEN dispatch_id END
                WHERE id = $1""",
             job_id,
@@ -207,6 +206,7 @@ async def test_what_urgent_jobs_hold_back_is_seen_with_the_time_that_it_has_wait
 
     assert [(each["toolset"], each["priority"], UUID(each["job_id"])) for each in found] == [
         ("probe", "critical", ids[0]),  # dispatched
-        ("probe", "background", ids[1]),  # not yet; the one that is due in an hour does not wait
+        ("probe", "low", ids[3]),  # not yet
+        ("probe", "background", ids[1]),
     ]
-    assert [int(each["waited_s"] // 3600) for each in found] == [1, 9]
+    assert [int(each["waited_s"] // 3600) for each in found] == [1, 5, 9]

@@ -1,4 +1,4 @@
-"""Which job is first in line, for each tool set and priority, and since when it may begin.
+"""Which pending job is the oldest, for each tool set and priority.
 
 Urgent jobs go before all others of their workspace; what they hold back, perhaps for ever, is seen here.
 """
@@ -22,18 +22,18 @@ WITH steps AS (
 ), heads AS (
   SELECT s.toolset, j.* FROM steps s CROSS JOIN generate_series(0, {len(Priority) - 1}) p
   CROSS JOIN LATERAL (
-    SELECT j.id, j.run_id, j.step_id, j.priority, j.due_at FROM jobs j
+    SELECT j.id, j.run_id, j.step_id, j.priority, j.created_at FROM jobs j
     WHERE j.run_id = s.run_id AND j.step_id = s.step_id AND j.priority = p AND j.{LIVE_JOB}
-      AND j.dispatch_id IS NULL AND j.status = {PENDING} AND j.due_at <= statement_timestamp()
+      AND j.dispatch_id IS NULL AND j.status = {PENDING}
     ORDER BY j.created_at, j.id LIMIT 1) j
   UNION ALL
-  SELECT s.toolset, j.id, j.run_id, j.step_id, j.priority, j.due_at FROM steps s
+  SELECT s.toolset, j.id, j.run_id, j.step_id, j.priority, j.created_at FROM steps s
   JOIN dispatches d ON d.run_id = s.run_id AND d.step_id = s.step_id AND d.closed_at IS NULL
   JOIN jobs j ON j.dispatch_id = d.id AND j.{LIVE_JOB} AND j.status = {PENDING}
 )
-SELECT DISTINCT ON (toolset, priority) toolset, priority, id AS job_id, run_id, step_id, due_at AS since,
-       extract(epoch FROM statement_timestamp() - due_at)::float8 AS waited_s
-FROM heads ORDER BY toolset, priority, due_at, id
+SELECT DISTINCT ON (toolset, priority) toolset, priority, id AS job_id, run_id, step_id, created_at AS since,
+       extract(epoch FROM statement_timestamp() - created_at)::float8 AS waited_s
+FROM heads ORDER BY toolset, priority, created_at, id
 """
 
 
@@ -47,7 +47,7 @@ class Head:
     run_id: UUID
     step_id: str
     since: datetime
-    """When it became due."""
+    """When it was written; what held it back since, its own back-off included, `why` says."""
     waited_s: float
 
 
