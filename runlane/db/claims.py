@@ -11,10 +11,9 @@ from datetime import timedelta
 from uuid import UUID
 
 from runlane import names
-from runlane.db import blackouts, connectors, limits, outbox, rates, scope, sharing
+from runlane.db import blackouts, connectors, limits, outbox, pauses, rates, scope, sharing
 from runlane.db.guards import IN_PROGRESS, PENDING, job_may
 from runlane.db.limits import Room
-from runlane.db.pauses import is_paused
 from runlane.db.pool import Connection, Record
 from runlane.events import EVENT_CATALOG, Envelope, envelope
 from runlane.events.payloads import JobStarted
@@ -51,7 +50,7 @@ class ClaimAnswer:
     category: str | None = None
     run_id: UUID | None = None
     options: Mapping[str, object] = field(default_factory=dict)
-    """Options of the tool for every job of the batch, and the platform's (`allow`, `deny`, `timeout_s`)."""
+    """Options of the tool for every job of the batch, and the platform's: `allow`, `bound`, `deny` …"""
     connector: Mapping[str, object] | None = None
     """Manifest of a tool that is one; the host reads it again."""
     jobs: Sequence[ClaimedJob] = ()
@@ -60,17 +59,20 @@ class ClaimAnswer:
 
 
 _TOOL_SET = "t.enabled AND t.toolset = ANY(w.toolsets)"
-_WORKSPACE = """(w.workspace_id = j.workspace_id
-         OR (w.scope = 'shared' AND ws.allow_shared AND NOT j.own_only))"""
-_NETWORK = "w.network_id IS NOT DISTINCT FROM j.network_id"
-_NOT_PAUSED = f"NOT {is_paused('j.workspace_id', 'j.run_id', 'j.toolset')}"
-_IN_SCOPE = f"NOT {scope.is_excluded('j')}"
+_WORKSPACE = "(b.is_own OR (b.is_shared AND NOT j.own_only))"
+_NETWORK = "b.network_id IS NOT DISTINCT FROM j.network_id"
+_NOT_PAUSED = f"NOT (b.has_pauses AND {pauses.is_paused('j.workspace_id', 'j.run_id', 'j.toolset')})"
+_IN_SCOPE = f"NOT (b.has_exclusions AND {scope.is_excluded('j')})"
 _RUNNABLE_SHAPE = "j.target_id IS NOT NULL AND j.spec IS NOT NULL"
 
 # Calls with one key follow each other: the second one sees what the first one was given.
+# A shared worker stands in the platform's network, where a workspace has no networks of its own; one that is
+# bound to a network contacts nothing else.
 _BEGIN = f"""
 SELECT pg_advisory_xact_lock(hashtextextended($2, 0)), d.workspace_id, d.task_queue, t.toolset, s.tool_id,
-       t.wall_s,
+       t.wall_s, s.closed_at IS NULL AS is_open, s.config, d.size, coalesce(n.cidrs, '{{}}') AS cidrs,
+       CASE WHEN w.scope = 'shared' OR w.network_id IS NOT NULL THEN '{{}}' ELSE ws.allowed_networks END
+         AS allowed_networks, w.network_id IS NOT NULL AS is_bound,
        EXISTS (SELECT FROM limits l WHERE {limits.covers("d.workspace_id", "t.toolset")}) AS is_limited,
        {scope.any_in("d.workspace_id")} AS has_exclusions,
        EXISTS (SELECT FROM blackout_windows b WHERE b.workspace_id = d.workspace_id) AS has_windows,
@@ -78,24 +80,35 @@ SELECT pg_advisory_xact_lock(hashtextextended($2, 0)), d.workspace_id, d.task_qu
 FROM dispatches d
 JOIN run_steps s ON s.run_id = d.run_id AND s.step_id = d.step_id
 JOIN tools t ON t.id = s.tool_id
+JOIN workspaces ws ON ws.id = d.workspace_id
+LEFT JOIN workers w ON w.id = $3
+LEFT JOIN internal_networks n ON n.id = w.network_id
 WHERE d.id = $1
 """
 
+# What is the same for every job of the batch is asked once, and rules of which there are none cost no job.
 _CLAIM = f"""
-WITH eligible AS (
-  SELECT j.id
-  FROM jobs j
+WITH batch AS MATERIALIZED (
+  SELECT s.tool_id, w.network_id, w.workspace_id = d.workspace_id AS is_own,
+         w.scope = 'shared' AND ws.allow_shared AS is_shared,
+         {pauses.any_in("d.workspace_id")} AS has_pauses, {scope.any_in("d.workspace_id")} AS has_exclusions
+  FROM dispatches d
+  JOIN run_steps s ON s.run_id = d.run_id AND s.step_id = d.step_id
+  JOIN tools t ON t.id = s.tool_id
+  JOIN workspaces ws ON ws.id = d.workspace_id
   JOIN workers w ON w.id = $2 AND w.incarnation = $3 AND w.status = 'online' AND w.deleted_at IS NULL
-  JOIN workspaces ws ON ws.id = j.workspace_id
-  JOIN tools t ON t.id = j.tool_id
+  WHERE d.id = $1 AND {_TOOL_SET}
+    AND NOT EXISTS (SELECT FROM job_attempts a WHERE a.dispatch_id = $1 AND a.claim_key = $5)
+), eligible AS (
+  SELECT j.id
+  FROM batch b
+  JOIN jobs j ON j.tool_id = b.tool_id
   WHERE j.dispatch_id = $1 AND j.completed_at IS NULL AND {job_may(JobVerb.CLAIM, "j")}
-    AND {_TOOL_SET}
     AND {_WORKSPACE}
     AND {_NETWORK}
     AND {_NOT_PAUSED}
     AND {_RUNNABLE_SHAPE}
     AND {_IN_SCOPE}
-    AND NOT EXISTS (SELECT FROM job_attempts a WHERE a.dispatch_id = $1 AND a.claim_key = $5)
     AND ($6::uuid[] IS NULL OR j.id = ANY($6))
   ORDER BY j.priority, j.created_at, j.id
   LIMIT $4
@@ -136,18 +149,6 @@ WHERE (id, workspace_id) IN (
 )
 """
 
-# A shared worker stands in the platform's network, where a workspace has no networks of its own.
-_CONTEXT = """
-SELECT s.config, d.size, coalesce(n.cidrs, '{}') AS cidrs,
-       CASE WHEN w.scope = 'shared' THEN '{}' ELSE ws.allowed_networks END AS allowed_networks
-FROM dispatches d
-JOIN run_steps s ON s.run_id = d.run_id AND s.step_id = d.step_id
-JOIN workspaces ws ON ws.id = d.workspace_id
-JOIN workers w ON w.id = $2
-LEFT JOIN internal_networks n ON n.id = w.network_id
-WHERE d.id = $1
-"""
-
 
 async def claim(conn: Connection, request: ClaimRequest) -> ClaimAnswer:
     """Claims up to `slots` jobs of a dispatch (never more than 100), in one transaction of the caller.
@@ -156,7 +157,7 @@ async def claim(conn: Connection, request: ClaimRequest) -> ClaimAnswer:
     uncharged; in a moment, if none was granted. No job is ever claimed twice at one attempt: the row lock
     decides, and the rows of limits that no more are in progress than there may be. Uses `jobs_dispatched`.
     """
-    begun = await conn.fetchrow(_BEGIN, request.dispatch_id, request.claim_key)
+    begun = await conn.fetchrow(_BEGIN, request.dispatch_id, request.claim_key, request.worker_id)
     if begun is None:
         return ClaimAnswer(request.dispatch_id)
     room = await _room(conn, request, begun)
@@ -179,14 +180,11 @@ async def claim(conn: Connection, request: ClaimRequest) -> ClaimAnswer:
             return ClaimAnswer(request.dispatch_id)
     else:
         await outbox.insert(conn, [_started(row, request.worker_id) for row in rows])
-    context = await conn.fetchrow(_CONTEXT, request.dispatch_id, request.worker_id)
-    if context is None:  # the run was deleted in between: its jobs went with it
-        return ClaimAnswer(request.dispatch_id)
-    if len(rows) < context["size"]:
+    if len(rows) < begun["size"]:
         await conn.execute(_GIVE_UP_REST, request.dispatch_id, timedelta(0))
     targets = [row["target_id"] for row in rows] if begun["has_exclusions"] else []
     denied = await scope.denied(conn, begun["workspace_id"], targets) if targets else {}
-    answer = _answer(request, rows, begun, context, denied)
+    answer = _answer(request, rows, begun, denied)
     if shares is not None:
         given = await rates.keep_shares(conn, shares, [(row["id"], row["attempt"]) for row in rows])
         answer = replace(answer, jobs=[_paced(job, given) for job in answer.jobs])
@@ -205,6 +203,8 @@ async def _take_out(conn: Connection, dispatch_id: UUID, begun: Record) -> None:
 
 async def _room(conn: Connection, request: ClaimRequest, begun: Record) -> Room:
     """How many jobs the claim may take: as the worker, the server, limits and the workspace's share allow."""
+    if not begun["is_open"]:  # its step was cancelled, and the rest of its jobs will be
+        return Room(jobs=0)
     workspace_id, toolset, queue = begun["workspace_id"], begun["toolset"], begun["task_queue"]
     room = await limits.room_to_claim(conn, workspace_id, toolset) if begun["is_limited"] else Room()
     most = max(0, min(request.slots, CLAIM_CAP, CLAIM_CAP if room.jobs is None else room.jobs))
@@ -218,14 +218,14 @@ def _answer(
     request: ClaimRequest,
     rows: Sequence[Record],
     begun: Record,
-    context: Record,
     denied: Mapping[UUID | None, list[str]],
 ) -> ClaimAnswer:
     first = rows[0]
-    networks = [*context["allowed_networks"], *context["cidrs"]]
+    networks = [*begun["allowed_networks"], *begun["cidrs"]]
     options = {
-        **context["config"],
+        **begun["config"],
         "allow": [str(network) for network in networks],
+        "bound": begun["is_bound"],
         "deny": denied.get(None, []),
         "timeout_s": begun["wall_s"],
     }

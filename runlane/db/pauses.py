@@ -58,6 +58,14 @@ def is_paused(workspace: str, run: str, toolset: str) -> str:
     return f"EXISTS (SELECT FROM pauses p WHERE {covers(workspace, run, toolset)})"
 
 
+def any_in(workspace: str) -> str:
+    """SQL: whether a workspace (an expression) has active pauses, those of the platform included."""
+    return (
+        "EXISTS (SELECT FROM pauses p WHERE p.lifted_at IS NULL"
+        f" AND (p.workspace_id IS NULL OR p.workspace_id = {workspace}))"
+    )
+
+
 _COLUMNS: Final = (
     "id, scope, workspace_id, run_id, toolset, reason, created_by, created_at, lifted_at, lifted_by"
 )

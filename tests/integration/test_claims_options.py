@@ -29,6 +29,7 @@ async def test_a_definition_widens_neither_egress_nor_time(pool: Pool, workspace
     assert answer.jobs
     assert dict(answer.options) == {
         "allow": ["127.0.0.0/8"],
+        "bound": False,
         "deny": [],
         "timeout_s": TOOLS["noop"].wall_s,
         "ports": "1-10",
