@@ -40,7 +40,7 @@ RECOVERY_LIMIT_S: Final = 90.0
 CALM_LIMIT_S: Final = 240.0
 """Longest time from the last blow until every run has closed."""
 
-FIND_S: Final = 15.0
+FIND_S: Final = 30.0
 """Longest time that a blow waits for a container to hit."""
 
 FIND_EVERY_S: Final = 0.1
