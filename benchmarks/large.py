@@ -58,6 +58,8 @@ SELECT count(*)::int FROM outbox WHERE type = 'job.cancelled' AND data ->> 'run_
 
 _BEHIND: Final = "SELECT min(last_seq) < (SELECT last_seq FROM bus_state) FROM lane_checkpoints"
 
+_IS_ADMITTED: Final = "SELECT bool_and(admitted_at IS NOT NULL) FROM run_steps WHERE run_id = $1"
+
 _IS_CANCELLING: Final = "SELECT EXISTS (SELECT FROM operations WHERE finished_at IS NULL)"
 
 _HELD: Final = """
@@ -107,7 +109,7 @@ class LargeRun:
     """CPU seconds for 1,000 jobs, likewise."""
     claim_first: int
     claim_last: int
-    """Buffers of a claim at a tenth of the way and at nine tenths."""
+    """Buffers of a claim at a tenth of the way, or when all is admitted, and at nine tenths."""
     first_claim_s: float
     """From when the run was written, which is when a request for it is answered."""
     held: str
@@ -229,9 +231,13 @@ class _Watch:
                 self._spent.append((done, self._cpu()))
             if done >= jobs:
                 return
-            if (not self.claims and done >= self._jobs // 10) or done >= 0.9 * self._jobs:
+            if (not self.claims and await self._is_begun(done)) or done >= 0.9 * self._jobs:
                 await self._claim()
             await asyncio.sleep(POLL_S)
+
+    async def _is_begun(self, done: int) -> bool:
+        """Whether a tenth is done, of all jobs: claims of a table that still grows would be no measure."""
+        return done >= self._jobs // 10 and await self._pool.fetchval(_IS_ADMITTED, self._run_id)
 
     async def _claim(self) -> None:
         row = await self._pool.fetchrow(_WAITING, self._run_id)
