@@ -21,6 +21,7 @@ from api.routes import (
     inventory,
     jobs,
     limits,
+    networks,
     operations,
     pauses,
     rates,
@@ -32,6 +33,7 @@ from api.routes import (
     targets,
     views,
     worker,
+    worker_acts,
     workers,
 )
 from runlane.errors import Forbidden, Invalid, Unauthenticated, Unavailable
@@ -68,6 +70,7 @@ def _v1() -> APIRouter:
     for resource in (
         worker,
         targets,
+        networks,
         groups,
         runs,
         definitions,
@@ -87,6 +90,7 @@ def _v1() -> APIRouter:
         inventory,
         screenshots,
         workers,
+        worker_acts,
     ):
         router.include_router(resource.router)
     return router

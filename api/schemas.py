@@ -61,18 +61,26 @@ class Answer(BaseModel):
     model_config = ConfigDict(frozen=True)
 
 
+NetworkRef = Annotated[
+    Annotated[Printable, StringConstraints(min_length=1, max_length=100)] | None,
+    Field(description="name or id of the internal network that it is in; null: in none"),
+]
+
+
 class NewTarget(Request):
     """What to scan from now on."""
 
     value: str = Field(
         max_length=1000, description="a domain, an address or a network", examples=["example.com"]
     )
+    network: NetworkRef = None
 
 
 class TargetImport(Request):
     """A file of targets."""
 
     format: FileFormat = FileFormat.NDJSON
+    network: NetworkRef = None
     text: str = Field(
         description="the file: CSV lines of a target and its tags, or NDJSON of `value` and `tags`",
         examples=['{"value": "example.com", "tags": ["shop"]}'],
@@ -125,6 +133,7 @@ class Target(Answer):
     id: UUID
     kind: str
     value: str
+    network_id: UUID | None = Field(description="internal network that it is in")
     tags: list[str]
     created_at: datetime
 
@@ -266,6 +275,8 @@ class Worker(Answer):
     id: UUID
     name: str
     status: str
+    network_id: UUID | None = Field(description="internal network that it is bound to")
+    drained_at: datetime | None = Field(description="a person has it take nothing new since then")
     toolsets: list[str]
     slots: dict[str, int]
     tools: dict[str, str] = Field(description="versions of the tools that are foreign programs")
@@ -277,6 +288,22 @@ class Worker(Answer):
     stream_seen_at: datetime | None
     joined_at: datetime
     left_at: datetime | None
+    not_polling: list[str] = Field(description="tool sets for which it takes no work though some waits")
+    not_polling_since: datetime | None
+
+
+class WorkerDetail(Worker):
+    """A scan worker with what it does now."""
+
+    jobs: int = Field(description="jobs that it has in progress")
+    deleted_at: datetime | None = Field(description="it is kept because attempts refer to it")
+
+
+class WorkerActed(Answer):
+    """What an act did to a worker; `changed`: it was not so before."""
+
+    worker_id: UUID
+    changed: bool
 
 
 class WorkerRotation(Answer):

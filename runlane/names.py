@@ -243,6 +243,11 @@ def connector_subject(connector_id: UUID) -> str:
     return f"connector/{connector_id}"
 
 
+def network_subject(network_id: UUID) -> str:
+    """CloudEvents subject of an internal network."""
+    return f"network/{network_id}"
+
+
 def group_subject(group_id: UUID) -> str:
     """CloudEvents subject of a group of targets."""
     return f"group/{group_id}"

@@ -61,7 +61,8 @@ async def join(request: Request) -> Response:
         if isinstance(caller, Worker):
             return _joined(request, await _rejoin(request, conn, caller, body.life), None)
         async with conn.transaction():
-            worker, token = await workers.enrol(conn, caller.workspace_id, body.life, resources.pepper)
+            home = workers.Home(caller.workspace_id, caller.network_id)
+            worker, token = await workers.enrol(conn, home, body.life, resources.pepper)
     return _joined(request, worker, token)
 
 

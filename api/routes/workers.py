@@ -8,10 +8,10 @@ from fastapi import APIRouter, Depends, Path
 from api.action_schemas import Why
 from api.deps import ForPlatform, Paging, ReadWorkers, WriteWorkers, no_query
 from api.problems import problems
-from api.schemas import PageOf, Worker, WorkerRotation
+from api.schemas import PageOf, Worker, WorkerDetail, WorkerRotation
 from runlane.db.credentials import ask_rotation
 from runlane.db.engine import driver
-from runlane.db.queries import list_workers
+from runlane.db.queries import get_worker, list_workers
 from runlane.errors import Conflict, NotFound
 
 router = APIRouter(tags=["workers"])
@@ -24,6 +24,12 @@ async def index(access: ReadWorkers, query: Paging) -> PageOf[Worker]:
     """Lists the workspace's own scan workers; sorts by `joined_at` or `name`."""
     page = await list_workers(access.conn, access.workspace_id, query.page)
     return PageOf[Worker].model_validate(page, from_attributes=True)
+
+
+@router.get("/workers/{worker_id}", dependencies=[Depends(no_query)], responses=problems(NotFound))
+async def show(access: ReadWorkers, worker_id: WorkerId) -> WorkerDetail:
+    """Shows one scan worker and how many jobs it has in progress. One that was deleted is shown as well."""
+    return WorkerDetail.model_validate(await get_worker(access.conn, access.workspace_id, worker_id))
 
 
 @router.post(

@@ -47,9 +47,23 @@ CREATE TABLE members (
     ON DELETE SET NULL (permission_group_id)
 );
 
+CREATE TABLE internal_networks (
+  id uuid PRIMARY KEY DEFAULT uuidv7(),
+  workspace_id uuid NOT NULL REFERENCES workspaces ON DELETE CASCADE,
+  name text NOT NULL CHECK (length(name) BETWEEN 1 AND 100),
+  cidrs cidr[] NOT NULL DEFAULT '{}' CHECK (cardinality(cidrs) <= 32),
+  version integer NOT NULL DEFAULT 1,
+  created_by text,
+  created_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+  UNIQUE (workspace_id, id),
+  UNIQUE (workspace_id, name)
+);
+COMMENT ON COLUMN internal_networks.cidrs IS 'all that workers of it contact; those of two networks may overlap';
+
 CREATE TABLE api_keys (
   id uuid PRIMARY KEY DEFAULT uuidv7(),
   workspace_id uuid REFERENCES workspaces ON DELETE CASCADE,
+  network_id uuid,
   name text NOT NULL CHECK (length(name) BETWEEN 1 AND 100),
   prefix text NOT NULL UNIQUE CHECK (length(prefix) BETWEEN 8 AND 24),
   digest bytea NOT NULL CHECK (length(digest) = 32),
@@ -58,20 +72,13 @@ CREATE TABLE api_keys (
   expires_at timestamptz,
   revoked_at timestamptz,
   last_used_at timestamptz,
-  UNIQUE (workspace_id, id)
+  UNIQUE (workspace_id, id),
+  CHECK (network_id IS NULL OR (workspace_id IS NOT NULL AND scopes = '{worker:join}')),
+  FOREIGN KEY (workspace_id, network_id) REFERENCES internal_networks (workspace_id, id)
 );
+COMMENT ON COLUMN api_keys.network_id IS 'workers that it enrols are bound to this network';
 COMMENT ON COLUMN api_keys.workspace_id IS 'NULL for platform keys';
 COMMENT ON COLUMN api_keys.digest IS 'HMAC-SHA256 of the key with the pepper of the installation';
-
-CREATE TABLE internal_networks (
-  id uuid PRIMARY KEY DEFAULT uuidv7(),
-  workspace_id uuid NOT NULL REFERENCES workspaces ON DELETE CASCADE,
-  name text NOT NULL CHECK (length(name) BETWEEN 1 AND 100),
-  cidrs cidr[] NOT NULL DEFAULT '{}',
-  created_at timestamptz NOT NULL DEFAULT clock_timestamp(),
-  UNIQUE (workspace_id, id),
-  UNIQUE (workspace_id, name)
-);
 
 CREATE TABLE workers (
   id uuid PRIMARY KEY DEFAULT uuidv7(),
@@ -85,6 +92,7 @@ CREATE TABLE workers (
   previous_digest bytea CHECK (length(previous_digest) = 32),
   previous_until timestamptz,
   rotation_asked_at timestamptz,
+  drained_at timestamptz,
   incarnation uuid,
   status text NOT NULL DEFAULT 'offline' CHECK (status IN ('offline', 'online', 'draining', 'revoked')),
   toolsets text[] NOT NULL DEFAULT '{}',
@@ -98,7 +106,10 @@ CREATE TABLE workers (
   stream_replica text,
   joined_at timestamptz NOT NULL DEFAULT clock_timestamp(),
   left_at timestamptz,
+  not_polling text[] NOT NULL DEFAULT '{}',
+  not_polling_since timestamptz,
   deleted_at timestamptz,
+  CHECK ((not_polling = '{}') = (not_polling_since IS NULL)),
   CHECK ((scope = 'workspace') = (workspace_id IS NOT NULL)),
   CHECK (network_id IS NULL OR scope = 'workspace'),
   CHECK ((previous_digest IS NULL) = (previous_until IS NULL)),
@@ -107,10 +118,12 @@ CREATE TABLE workers (
 );
 COMMENT ON COLUMN workers.next_digest IS 'token that was issued; its first use replaces the old one';
 COMMENT ON COLUMN workers.previous_digest IS 'token that was replaced; good for what goes on until then';
+COMMENT ON COLUMN workers.drained_at IS 'a person has it take nothing new since then, whatever life it is in';
 COMMENT ON COLUMN workers.incarnation IS 'one life of the process: changes with every join';
 COMMENT ON COLUMN workers.slots IS 'jobs at once, by tool set';
 COMMENT ON COLUMN workers.tools IS 'versions of the tools that are foreign programs, as the host found them';
 COMMENT ON COLUMN workers.stream_seen_at IS 'last sign on the control stream; NULL while it is broken';
+COMMENT ON COLUMN workers.not_polling IS 'tool sets for which it takes no work, though it could and some waits';
 COMMENT ON COLUMN workers.deleted_at IS 'soft delete: attempts keep referring to the row';
 CREATE INDEX workers_live ON workers (workspace_id) WHERE status IN ('online', 'draining');
 
@@ -120,6 +133,21 @@ CREATE TABLE api_replicas (
   seen_at timestamptz NOT NULL DEFAULT clock_timestamp()
 );
 COMMENT ON TABLE api_replicas IS 'who confirms control streams: while nobody does, the silence of a worker says nothing';
+
+CREATE TABLE gateway_replicas (
+  replica text PRIMARY KEY,
+  steady_since timestamptz NOT NULL,
+  seen_at timestamptz NOT NULL DEFAULT clock_timestamp()
+);
+COMMENT ON TABLE gateway_replicas IS 'who notes polls: while nobody does, a missing poll says nothing about a worker';
+
+CREATE TABLE worker_polls (
+  worker_id uuid NOT NULL REFERENCES workers ON DELETE CASCADE,
+  toolset text NOT NULL,
+  polled_at timestamptz NOT NULL,
+  PRIMARY KEY (worker_id, toolset)
+);
+COMMENT ON TABLE worker_polls IS 'when a worker last asked for work of a tool set, a few seconds old';
 
 CREATE TABLE secrets (
   id uuid PRIMARY KEY DEFAULT uuidv7(),

@@ -24,7 +24,9 @@ CREATE TABLE targets (
   UNIQUE (workspace_id, id),
   FOREIGN KEY (workspace_id, network_id) REFERENCES internal_networks (workspace_id, id)
 );
-CREATE UNIQUE INDEX targets_value ON targets (workspace_id, value) WHERE deleted_at IS NULL;
+CREATE UNIQUE INDEX targets_value ON targets (workspace_id, value, network_id) NULLS NOT DISTINCT
+  WHERE deleted_at IS NULL;
+CREATE INDEX targets_network ON targets (network_id) WHERE network_id IS NOT NULL;
 
 CREATE TABLE target_groups (
   id uuid PRIMARY KEY DEFAULT uuidv7(),

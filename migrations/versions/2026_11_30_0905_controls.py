@@ -68,7 +68,7 @@ CREATE TABLE rates (
   created_at timestamptz NOT NULL DEFAULT clock_timestamp(),
   UNIQUE NULLS NOT DISTINCT (workspace_id, network_id, target_id),
   CHECK (num_nonnulls(network_id, target_id) <= (workspace_id IS NOT NULL)::integer),
-  FOREIGN KEY (workspace_id, network_id) REFERENCES internal_networks (workspace_id, id) ON DELETE CASCADE,
+  FOREIGN KEY (workspace_id, network_id) REFERENCES internal_networks (workspace_id, id),
   FOREIGN KEY (workspace_id, target_id) REFERENCES targets (workspace_id, id) ON DELETE CASCADE
 );
 COMMENT ON TABLE rates IS 'what is sent a second: to a target, to a network, by a workspace, or (none) to each target';
@@ -166,7 +166,7 @@ COMMENT ON COLUMN blackout_windows.policy IS 'what runs when it opens is finishe
 CREATE TABLE operations (
   id uuid PRIMARY KEY DEFAULT uuidv7(),
   workspace_id uuid NOT NULL REFERENCES workspaces ON DELETE CASCADE,
-  action text NOT NULL CHECK (action IN ('jobs.cancel')),
+  action text NOT NULL CHECK (action IN ('jobs.cancel', 'run.cancel', 'step.cancel')),
   filter jsonb NOT NULL,
   reason text,
   created_by text,

@@ -21,11 +21,11 @@ from runlane.cli import (
     keys,
     limits,
     local,
+    networks,
     operations,
     pauses,
     processes,
     rates,
-    revoke,
     rotation,
     runs,
     schedules,
@@ -34,6 +34,7 @@ from runlane.cli import (
     sweeps,
     targets,
     views,
+    worker_acts,
 )
 from runlane.cli.errors import CommandError, from_runlane_error
 from runlane.cli.output import print_error
@@ -65,7 +66,8 @@ app.add_typer(blackouts.app, name="blackout")
 views.register(jobs.app, runs.app)
 app.add_typer(targets.app, name="target")
 app.add_typer(groups.app, name="group")
-revoke.register(processes.worker_app)
+app.add_typer(networks.app, name="network")
+worker_acts.register(processes.worker_app)
 rotation.register(processes.worker_app)
 key_rotation.register(keys.key_app)
 app.add_typer(processes.worker_app, name="worker")

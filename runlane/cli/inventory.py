@@ -58,8 +58,8 @@ _FINDINGS: Final = (
     Column("STATUS", "status"), Column("LAST SEEN", "last_seen"),
 )  # fmt: skip
 _WORKERS: Final = (
-    Column("ID", "id"), Column("WORKER", "name"), Column("STATUS", "status"), Column("TOOL SETS", "toolsets"),
-    Column("LAST BEAT", "beat_at"),
+    Column("ID", "id"), Column("WORKER", "name"), Column("STATUS", "status"), Column("NETWORK", "network_id"),
+    Column("TOOL SETS", "toolsets"), Column("NOT POLLING", "not_polling"), Column("LAST BEAT", "beat_at"),
 )  # fmt: skip
 
 

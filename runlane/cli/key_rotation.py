@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 _COLUMNS: Final = (
     Column("ID", "id"), Column("WORKSPACE", "workspace"), Column("NAME", "name"), Column("SCOPES", "scopes"),
+    Column("NETWORK", "network"),
     Column("MADE", "created_at"), Column("EXPIRES", "expires_at"), Column("LAST USED", "last_used_at"),
 )  # fmt: skip
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
+from runlane.cli.errors import CommandError, ExitCode
 from runlane.cli.options import JsonFlag
 from runlane.cli.output import print_fields, print_json, print_made
 from runlane.cli.profile import state_dir
@@ -29,11 +30,17 @@ def create_key(
         bool, typer.Option("--platform", help="Of no workspace: maintenance, or what --scope says.")
     ] = False,
     scope: Annotated[list[str] | None, typer.Option("--scope", help="May be repeated; default: all.")] = None,
+    network: Annotated[
+        str | None,
+        typer.Option("--network", help="Of an internal network: it enrols workers there, and nothing else."),
+    ] = None,
     days: Annotated[int | None, typer.Option("--days", min=1, help="Days until it expires.")] = None,
     as_json: JsonFlag = False,
 ) -> None:
     """Make a key. It is shown once and kept nowhere."""
-    from runlane.db import keys, workspaces
+    if network is not None and platform:
+        raise CommandError("a network belongs to a workspace", ExitCode.USAGE)
+    from runlane.db import keys, networks, workspaces
 
     settings = settings_here()
     pepper = keys.check_pepper(settings.key_pepper.get_secret_value())
@@ -41,8 +48,12 @@ def create_key(
 
     async def make(conn: "Connection") -> keys.CreatedKey:
         workspace_id = None if platform else await workspaces.find_workspace(conn, workspace)
-        scopes = scope or [keys.Scope.PLATFORM_ADMIN if platform else keys.ALL_SCOPES]
-        new = keys.NewKey(name, workspace_id, scopes, expires_at)
+        network_id = None
+        if network is not None and workspace_id is not None:
+            network_id = await networks.keep_network(conn, workspace_id, network)
+        usual = keys.Scope.PLATFORM_ADMIN if platform else keys.ALL_SCOPES
+        scopes = scope or [usual if network is None else keys.Scope.WORKER_JOIN]
+        new = keys.NewKey(name, workspace_id, scopes, expires_at, network_id)
         return await keys.create_key(conn, new, pepper)
 
     made = asyncio.run(in_transaction(settings, make))
@@ -129,7 +140,6 @@ async def in_transaction(settings: "Settings", make: "Callable[[Connection], Awa
     Raises:
         CommandError: it is not known where the database is.
     """
-    from runlane.cli.errors import CommandError, ExitCode
     from runlane.db.pool import open_pool
 
     if not settings.database_system_url:

@@ -6,6 +6,7 @@ import typer
 
 from runlane.cli.answers import Json, objects_in
 from runlane.cli.errors import CommandError, ExitCode
+from runlane.cli.named import find_named
 from runlane.cli.options import JsonFlag, Reason
 from runlane.cli.output import Column, print_done
 from runlane.cli.profile import open_client
@@ -22,7 +23,7 @@ Everywhere = Annotated[
     bool, typer.Option("--everywhere", help="Each target in all workspaces; needs a platform key.")
 ]
 Target = Annotated[str | None, typer.Option("--target", help="Id of a target, the end of one, or @last.")]
-Network = Annotated[str | None, typer.Option("--network", help="Id of an internal network.")]
+Network = Annotated[str | None, typer.Option("--network", help="Internal network, by name or id.")]
 
 
 @app.command("list")
@@ -48,7 +49,7 @@ def put(
         if target:
             body["target_id"] = client.resolve("/v1/targets", target)
         if network:
-            body["network_id"] = network
+            body["network_id"] = find_named(client, "/v1/networks", network)
         done = client.put(RULES.path(everywhere), body)
     print_done(done, f"rate {done['id']}", as_json=as_json)
 

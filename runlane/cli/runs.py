@@ -234,5 +234,7 @@ def read_definition(text: str) -> object:
 
 
 def _target(client: "ApiClient", text: str) -> str:
-    rows = list(client.items("/v1/targets", {"value": text}, limit=1)) if "." in text or ":" in text else []
+    rows = list(client.items("/v1/targets", {"value": text}, limit=2)) if "." in text or ":" in text else []
+    if len(rows) > 1:
+        raise CommandError(f"{text} is a target in several networks: say the id of one", ExitCode.USAGE)
     return str(rows[0]["id"]) if rows else client.resolve("/v1/targets", text)

@@ -40,6 +40,8 @@ class Action(StrEnum):
     EXCLUSION_REMOVE = "exclusion.remove"
     LIMIT = "limit.set"
     LIMIT_REMOVE = "limit.remove"
+    NETWORK = "network.save"
+    NETWORK_DELETE = "network.delete"
     PAUSE = "pause.set"
     PAUSE_LIFT = "pause.lift"
     RATE = "rate.set"
@@ -47,7 +49,11 @@ class Action(StrEnum):
     SECRET = "secret.set"  # noqa: S105  # what is done, not to what
     SECRET_REMOVE = "secret.remove"  # noqa: S105  # likewise
     SCHEDULE_RUN = "schedule.run"
+    TARGET_NETWORK = "target.network"
     TARGETS_TAG = "targets.tag"
+    WORKER_DELETE = "worker.delete"
+    WORKER_DRAIN = "worker.drain"
+    WORKER_UNDRAIN = "worker.undrain"
     WORKER_REVOKE = "worker.revoke"
     WORKER_ROTATE = "worker.rotate"
 

@@ -22,16 +22,19 @@ class Copying:
     """What was charged counts against the copy."""
 
 
+# A target may have been moved since: its jobs are for the workers of where it is now.
 # A generation that is there already is a re-run that somebody else has asked for: one is enough.
 _COPY: Final = """
 INSERT INTO jobs (workspace_id, run_id, step_id, tool_id, toolset, category, target_id, asset_id, service_id,
                   network_id, own_only, subject_id, ordinal, spec, priority, generation, failures_before,
                   retry_of, cause)
-SELECT workspace_id, $2, step_id, tool_id, toolset, category, target_id, asset_id, service_id, network_id,
+SELECT j.workspace_id, $2, step_id, tool_id, toolset, category, target_id, asset_id, service_id,
+       CASE WHEN t.id IS NULL THEN j.network_id ELSE t.network_id END,
        own_only, subject_id, ordinal, spec, coalesce($4, priority),
        CASE WHEN run_id = $2 THEN coalesce($5, generation + 1) ELSE 0 END,
-       CASE WHEN $6 THEN failures_before + failures ELSE 0 END, id, $3
-FROM jobs WHERE id = ANY($1::uuid[])
+       CASE WHEN $6 THEN failures_before + failures ELSE 0 END, j.id, $3
+FROM jobs j LEFT JOIN targets t ON t.id = j.target_id AND t.deleted_at IS NULL
+WHERE j.id = ANY($1::uuid[])
 ON CONFLICT (run_id, step_id, subject_id, ordinal, generation) DO NOTHING
 RETURNING id, retry_of
 """

@@ -14,6 +14,7 @@ from redis.asyncio import Redis
 from redis.exceptions import ResponseError
 
 from runlane import names
+from runlane.db.acts import Action
 from runlane.db.guards import COMPLETED, IN_PROGRESS
 from runlane.db.pool import Connection
 from runlane.events import EVENT_POLICY, Lane
@@ -126,11 +127,19 @@ INVARIANTS: Final = (
     ),
     Invariant(
         "I5.closed_runs_have_no_live_jobs",
-        "a run that is closed stays closed: none of its jobs is live",
+        "no job of a closed run is live, but those that its cancel has yet to reach",
         f"""
         SELECT j.id AS offender FROM job_histories h JOIN jobs j ON j.run_id = h.id
-        WHERE h.closed_at IS NOT NULL AND j.status NOT IN ({_FINAL_JOB})
+        WHERE h.closed_at IS NOT NULL AND j.status NOT IN ({_FINAL_JOB}) AND NOT EXISTS (
+          SELECT FROM operations o WHERE o.action = '{Action.RUN_CANCEL}' AND o.finished_at IS NULL
+            AND o.filter ->> 'run_id' = h.id::text)
         """,
+    ),
+    Invariant(
+        "I5.cancels_end",
+        "every cancel of many jobs has reached all of them",
+        "SELECT id AS offender FROM operations WHERE finished_at IS NULL",
+        When.REST,
     ),
     Invariant(
         "I5.closed_runs_have_no_open_steps",
@@ -233,14 +242,16 @@ INVARIANTS: Final = (
     ),
     Invariant(
         "I9.network",
-        "a worker takes jobs of its own network only, and none but such a worker takes them",
-        """
+        "a worker takes jobs of its own network only, which until they end is that of their target",
+        f"""
         SELECT a.job_id AS offender FROM job_attempts a
-        JOIN jobs j ON j.id = a.job_id
-        JOIN workers w ON w.id = a.worker_id
-        LEFT JOIN targets t ON t.id = j.target_id
+        JOIN jobs j ON j.id = a.job_id AND j.attempt = a.attempt AND j.status IN ({IN_PROGRESS}, {COMPLETED})
+        JOIN workers w ON w.id = a.worker_id AND w.deleted_at IS NULL
         WHERE j.network_id IS DISTINCT FROM w.network_id
-           OR t.id IS NOT NULL AND t.network_id IS DISTINCT FROM j.network_id
+        UNION ALL
+        SELECT j.id FROM jobs j
+        JOIN targets t ON t.id = j.target_id AND t.network_id IS DISTINCT FROM j.network_id
+        WHERE j.completed_at IS NULL AND t.deleted_at IS NULL
         """,
     ),
     Invariant(

@@ -55,14 +55,16 @@ _EXPIRE = """
 UPDATE api_keys
 SET expires_at = least(expires_at, clock_timestamp() + make_interval(secs => $2))
 WHERE id = $1 AND revoked_at IS NULL AND (expires_at IS NULL OR expires_at > clock_timestamp())
-RETURNING workspace_id, name, scopes, expires_at, old.expires_at - created_at AS life,
+RETURNING workspace_id, network_id, name, scopes, expires_at, old.expires_at - created_at AS life,
   clock_timestamp() AS now
 """
 
 _LIST = """
 SELECT k.id, coalesce(w.name, '(platform)') AS workspace, k.name, k.scopes, k.created_at, k.expires_at,
-  k.last_used_at
-FROM api_keys k LEFT JOIN workspaces w ON w.id = k.workspace_id
+  k.last_used_at, n.name AS network
+FROM api_keys k
+LEFT JOIN workspaces w ON w.id = k.workspace_id
+LEFT JOIN internal_networks n ON n.id = k.network_id
 WHERE k.revoked_at IS NULL AND w.deleted_at IS NULL
   AND (k.expires_at IS NULL OR k.expires_at > clock_timestamp())
 ORDER BY k.created_at, k.id
@@ -71,12 +73,16 @@ ORDER BY k.created_at, k.id
 
 @dataclass(frozen=True, slots=True)
 class NewKey:
-    """A key to make. `workspace_id` None makes a platform key."""
+    """A key to make. `workspace_id` None makes a platform key.
+
+    `network_id`: workers that are enrolled with it are bound to this network; it is good for nothing else.
+    """
 
     name: str
     workspace_id: UUID | None
     scopes: Collection[str]
     expires_at: datetime | None = None
+    network_id: UUID | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +101,8 @@ class Principal:
     workspace_id: UUID | None
     name: str
     scopes: frozenset[str]
+    network_id: UUID | None = None
+    """Workers that it enrols are bound to this network."""
 
     def require(self, scope: Scope) -> None:
         """Passes if the key carries the scope.
@@ -131,19 +139,23 @@ async def create_key(conn: Connection, key: NewKey, pepper: bytes) -> CreatedKey
     A repeated call makes another key. A platform key is not on the bus: events belong to a workspace.
 
     Raises:
-        Invalid: an unknown scope (`key.unknown_scope`).
+        Invalid: an unknown scope (`key.unknown_scope`); one for a network that does more than enrol workers
+            of a workspace (`key.network`).
     """
     unknown = sorted(set(key.scopes) - set(Scope) - {ALL_SCOPES})
     if unknown:
         raise Invalid(
             f"unknown scope {unknown[0]!r}", code="key.unknown_scope", fields={"scopes": unknown[0]}
         )
+    if key.network_id is not None and (key.workspace_id is None or set(key.scopes) != {Scope.WORKER_JOIN}):
+        detail = f"a key for a network belongs to its workspace and carries {Scope.WORKER_JOIN} alone"
+        raise Invalid(detail, code="key.network", fields={"network": detail})
     prefix = "".join(secrets.choice(_ALPHABET) for _ in range(_PREFIX_LENGTH))
     plaintext = f"rl_{prefix}_{secrets.token_urlsafe(32)}"
     key_id: UUID = await conn.fetchval(
         """
-        INSERT INTO api_keys (workspace_id, name, prefix, digest, scopes, expires_at)
-        VALUES ($1, $2, $3, $4, $5, $6) RETURNING id
+        INSERT INTO api_keys (workspace_id, name, prefix, digest, scopes, expires_at, network_id)
+        VALUES ($1, $2, $3, $4, $5, $6, $7) RETURNING id
         """,
         key.workspace_id,
         key.name,
@@ -151,6 +163,7 @@ async def create_key(conn: Connection, key: NewKey, pepper: bytes) -> CreatedKey
         digest(plaintext, pepper),
         sorted(set(key.scopes)),
         key.expires_at,
+        key.network_id,
     )
     if key.workspace_id is not None:
         payload = ApiKeyCreated(key_id=key_id, name=key.name, scopes=tuple(sorted(set(key.scopes))))
@@ -173,7 +186,7 @@ async def authenticate(conn: Connection, presented: str, pepper: bytes) -> Princ
     form = _FORM.match(presented)
     row = form and await conn.fetchrow(
         """
-        SELECT k.id, k.workspace_id, k.name, k.scopes, k.digest,
+        SELECT k.id, k.workspace_id, k.network_id, k.name, k.scopes, k.digest,
                k.last_used_at IS NULL OR k.last_used_at < clock_timestamp() - interval '1 minute' AS is_stale
         FROM api_keys k LEFT JOIN workspaces w ON w.id = k.workspace_id
         WHERE k.prefix = $1 AND k.revoked_at IS NULL AND w.deleted_at IS NULL
@@ -187,7 +200,7 @@ async def authenticate(conn: Connection, presented: str, pepper: bytes) -> Princ
         raise Unauthenticated("the key is not valid", code="key.invalid")
     if row["is_stale"]:
         await conn.execute("UPDATE api_keys SET last_used_at = clock_timestamp() WHERE id = $1", row["id"])
-    return Principal(row["id"], row["workspace_id"], row["name"], frozenset(row["scopes"]))
+    return Principal(row["id"], row["workspace_id"], row["name"], frozenset(row["scopes"]), row["network_id"])
 
 
 async def rotate_key(conn: Connection, key_id: UUID, overlap_s: float, pepper: bytes) -> CreatedKey:
@@ -202,7 +215,7 @@ async def rotate_key(conn: Connection, key_id: UUID, overlap_s: float, pepper: b
     if row is None:
         raise NotFound("no such key that is valid", code="key.not_found")
     expires_at = row["now"] + row["life"] if row["life"] is not None else None
-    new = NewKey(row["name"], row["workspace_id"], row["scopes"], expires_at)
+    new = NewKey(row["name"], row["workspace_id"], row["scopes"], expires_at, row["network_id"])
     made = await create_key(conn, new, pepper)
     if row["workspace_id"] is not None:
         payload = ApiKeyRotated(

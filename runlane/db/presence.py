@@ -2,7 +2,8 @@
 
 `stream_seen_at` is the last sign on the stream, NULL while it is broken. A worker goes off line when a
 replica saw its stream break and nothing came back, or when nobody has seen a sign for long: then its replica
-is gone too. The end of a replica alone is never a worker's disconnect.
+is gone too. The end of a replica alone is never a worker's disconnect. One that was taken off line because it
+does not poll comes back on line when it does; see `runlane.db.polls`.
 """
 
 from collections.abc import Sequence
@@ -16,24 +17,26 @@ from runlane.db.workers import time_out
 
 _TELL_GATEWAYS = f"SELECT id, pg_notify('{names.WORKERS_CHANNEL}', id::text) FROM changed"
 
+_BACK = "CASE WHEN drained_at IS NULL THEN 'online' ELSE 'draining' END"
+
 _OPEN_STREAM = f"""
 WITH changed AS (
   UPDATE workers
   SET stream_seen_at = clock_timestamp(), beat_at = clock_timestamp(), stream_replica = $3,
-      status = CASE WHEN status = 'offline' THEN 'online' ELSE status END
+      status = CASE WHEN status = 'offline' AND not_polling = '{{}}' THEN {_BACK} ELSE status END
   WHERE id = $1 AND incarnation = $2 AND status <> 'revoked' AND deleted_at IS NULL
   RETURNING id
 )
 {_TELL_GATEWAYS}
 """
 
-_TOUCH_STREAMS = """
+_TOUCH_STREAMS = f"""
 UPDATE workers w
 SET stream_seen_at = clock_timestamp(), stream_replica = $1,
-    status = CASE WHEN w.status = 'offline' THEN 'online' ELSE w.status END
+    status = CASE WHEN w.status = 'offline' AND w.not_polling = '{{}}' THEN {_BACK} ELSE w.status END
 FROM unnest($2::uuid[], $3::uuid[]) AS s (worker_id, incarnation)
 WHERE w.id = s.worker_id AND w.incarnation = s.incarnation AND w.status <> 'revoked' AND w.deleted_at IS NULL
-RETURNING w.id, old.status = 'offline' AS is_back
+RETURNING w.id, old.status = 'offline' AND new.status = 'online' AS is_back
 """
 
 _CLOSE_STREAM = f"""
@@ -89,7 +92,7 @@ async def disconnect_if_gone(conn: Connection, worker_id: UUID, incarnation: UUI
     if row is None:
         return False
     await note_losses(conn, [worker_id])
-    await time_out(conn, row)
+    await time_out(conn, row, "disconnected")
     await call_stranded(conn, [worker_id])
     return True
 
@@ -99,7 +102,7 @@ async def disconnect_silent(conn: Connection, silent_s: float) -> list[UUID]:
     rows = await conn.fetch(_SILENT, silent_s)
     await note_losses(conn, [row["id"] for row in rows])
     for row in rows:
-        await time_out(conn, row)
+        await time_out(conn, row, "silent")
     await call_stranded(conn, [row["id"] for row in rows])
     return [row["id"] for row in rows]
 

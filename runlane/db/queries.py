@@ -8,6 +8,8 @@ from uuid import UUID
 from sqlalchemy import ColumnElement, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from runlane.db.engine import driver
+from runlane.db.guards import IN_PROGRESS
 from runlane.db.paging import Orders, Page, PageRequest, Statement, fetch_page
 from runlane.db.tables import (
     job_attempts,
@@ -73,6 +75,8 @@ _WORKER_COLUMNS: Final = (
     workers.c.id,
     workers.c.name,
     workers.c.status,
+    workers.c.network_id,
+    workers.c.drained_at,
     workers.c.toolsets,
     workers.c.slots,
     workers.c.tools,
@@ -84,7 +88,16 @@ _WORKER_COLUMNS: Final = (
     workers.c.stream_seen_at,
     workers.c.joined_at,
     workers.c.left_at,
+    workers.c.not_polling,
+    workers.c.not_polling_since,
 )
+
+
+_HELD: Final = f"""
+SELECT count(*)::int FROM jobs
+WHERE workspace_id = $1 AND worker_id = $2 AND completed_at IS NULL AND dispatch_id IS NOT NULL
+  AND status = {IN_PROGRESS}
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +153,23 @@ async def get_job(conn: AsyncConnection, workspace_id: UUID, job_id: UUID) -> di
         "attempts": [dict(each) for each in attempts.mappings()],
         "errors": [dict(each) for each in errors.mappings()],
     }
+
+
+async def get_worker(conn: AsyncConnection, workspace_id: UUID, worker_id: UUID) -> dict[str, object]:
+    """One scan worker with the number of its jobs in progress; a deleted one too: attempts refer to it.
+
+    Uses `jobs_dispatched`.
+
+    Raises:
+        NotFound: `worker.not_found`.
+    """
+    statement = select(*_WORKER_COLUMNS, workers.c.deleted_at).where(
+        workers.c.workspace_id == workspace_id, workers.c.id == worker_id
+    )
+    row = (await conn.execute(statement)).mappings().one_or_none()
+    if row is None:
+        raise NotFound("no such worker", code="worker.not_found")
+    return dict(row) | {"jobs": await driver(conn).fetchval(_HELD, workspace_id, worker_id)}
 
 
 async def list_workers(conn: AsyncConnection, workspace_id: UUID, page: PageRequest) -> Page:

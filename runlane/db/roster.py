@@ -16,7 +16,7 @@ _PRESENT = (WorkerStatus.ONLINE, WorkerStatus.DRAINING)
 
 _LOOK = """
 SELECT w.*, CASE WHEN w.previous_until > clock_timestamp() THEN w.previous_digest END AS old_digest,
-  w.stream_seen_at IS NOT NULL AND w.status = ANY($2)
+  w.stream_seen_at IS NOT NULL AND w.status = ANY($2) AND w.drained_at IS NULL
             AND w.beat_at > clock_timestamp() - make_interval(secs => $3) AS is_present
 FROM workers w
 WHERE w.id = ANY($1) AND w.deleted_at IS NULL
@@ -31,7 +31,7 @@ class Standing:
     digests: tuple[bytes, ...] = field(repr=False)
     """Of the tokens that are good: the current one, while it is being replaced also the next or the last."""
     is_present: bool
-    """Its control stream is open, and it beats: what it is given it will work on."""
+    """Its control stream is open, it beats, and nobody has drained it: what it is given it will work on."""
 
     @property
     def is_revoked(self) -> bool:

@@ -5,7 +5,20 @@ Those of what scans have found are in `inventory_tables`.
 
 from sqlalchemy import Column, SmallInteger, Table
 
-from runlane.db.columns import digest, flag, integer, json, key, metadata, ref, small, text, texts, time
+from runlane.db.columns import (
+    cidrs,
+    digest,
+    flag,
+    integer,
+    json,
+    key,
+    metadata,
+    ref,
+    small,
+    text,
+    texts,
+    time,
+)
 
 workers = Table(
     "workers",
@@ -21,6 +34,7 @@ workers = Table(
     digest("previous_digest", null=True),
     time("previous_until", null=True),
     time("rotation_asked_at", null=True),
+    time("drained_at", null=True),
     ref("incarnation"),
     text("status"),
     texts("toolsets"),
@@ -34,7 +48,21 @@ workers = Table(
     text("stream_replica", null=True),
     time("joined_at"),
     time("left_at", null=True),
+    texts("not_polling"),
+    time("not_polling_since", null=True),
     time("deleted_at", null=True),
+)
+
+internal_networks = Table(
+    "internal_networks",
+    metadata,
+    key(),
+    key("workspace_id"),
+    text("name"),
+    cidrs("cidrs"),
+    integer("version"),
+    text("created_by", null=True),
+    time("created_at"),
 )
 
 targets = Table(

@@ -14,24 +14,33 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
-from typing import Final
+from typing import Final, Literal, TypeAlias
 from uuid import UUID
 
 from runlane import names
-from runlane.db import classes, nudges, outbox
+from runlane.db import classes, nudges, outbox, polls
 from runlane.db.guards import IN_PROGRESS
 from runlane.db.keys import digest
 from runlane.db.pool import Connection, Record
 from runlane.errors import Conflict, Unauthenticated
 from runlane.events import EVENT_CATALOG, Envelope, envelope
 from runlane.events.catalog import Leaf, PayloadT
-from runlane.events.payloads import WorkerJoined, WorkerLeft, WorkerRejected, WorkerTimedOut
+from runlane.events.payloads import (
+    WorkerJoined,
+    WorkerLeft,
+    WorkerNetworkConnected,
+    WorkerRejected,
+    WorkerTimedOut,
+)
 
 ALIVE_S: Final = 10.0
 """A life that was heard of within this keeps newcomers out."""
 
 TOKEN_START: Final = "rlw_"  # noqa: S105  # the public part
 """How a worker token begins; API keys begin otherwise."""
+
+Loss: TypeAlias = Literal["disconnected", "silent", "not_polling"]
+"""Why a worker was taken off line."""
 
 _TOKEN: Final = re.compile(rf"{TOKEN_START}([0-9a-f]{{32}})_[A-Za-z0-9_-]{{43}}\Z")
 
@@ -95,6 +104,16 @@ class Worker:
 
 
 @dataclass(frozen=True, slots=True)
+class Home:
+    """Where a new worker belongs, as the key says that it is enrolled with."""
+
+    workspace_id: UUID | None
+    """None: all willing workspaces share it."""
+    network_id: UUID | None = None
+    """The internal network that it is bound to, for good."""
+
+
+@dataclass(frozen=True, slots=True)
 class Life:
     """What a joining process says of itself."""
 
@@ -137,16 +156,17 @@ WHERE d.id = $1
 
 _ENROL = """
 INSERT INTO workers (id, scope, workspace_id, name, token_digest, incarnation, status, toolsets, slots,
-                     version, protocol, tools, beat_at)
-VALUES ($1, $2, $3, $4, $5, $6, 'online', $7, $8, $9, $10, $11, clock_timestamp())
-RETURNING *
+                     version, protocol, tools, beat_at, network_id)
+VALUES ($1, $2, $3, $4, $5, $6, 'online', $7, $8, $9, $10, $11, clock_timestamp(), $12)
+RETURNING *, (SELECT n.name FROM internal_networks n WHERE n.id = $12) AS network
 """
 
 _REJOIN = """
 UPDATE workers
-SET incarnation = $2, status = 'online', name = $4, toolsets = $5, slots = $6, version = $7, protocol = $8,
+SET incarnation = $2, status = CASE WHEN drained_at IS NULL THEN 'online' ELSE 'draining' END,
+    name = $4, toolsets = $5, slots = $6, version = $7, protocol = $8,
     tools = $9, joined_at = clock_timestamp(), left_at = NULL, beat_at = clock_timestamp(),
-    stream_seen_at = NULL, stream_replica = NULL
+    stream_seen_at = NULL, stream_replica = NULL, not_polling = '{}', not_polling_since = NULL
 WHERE id = $1 AND deleted_at IS NULL AND status <> 'revoked'
   AND (incarnation IS NULL OR incarnation = $2 OR status = 'offline' OR stream_seen_at IS NULL
        OR greatest(stream_seen_at, beat_at) < clock_timestamp() - make_interval(secs => $3))
@@ -169,7 +189,7 @@ WHERE j.id IS NULL
 
 _LEAVE = """
 UPDATE workers SET status = 'offline', incarnation = NULL, stream_seen_at = NULL, stream_replica = NULL,
-  left_at = clock_timestamp()
+  left_at = clock_timestamp(), not_polling = '{}', not_polling_since = NULL
 WHERE id = $1 AND incarnation = $2 AND status <> 'revoked'
 RETURNING *
 """
@@ -197,8 +217,8 @@ async def find_dispatch(conn: Connection, dispatch_id: UUID) -> DispatchContext 
     return None if row is None else DispatchContext(*row)
 
 
-async def enrol(conn: Connection, workspace_id: UUID | None, life: Life, pepper: bytes) -> tuple[Worker, str]:
-    """Makes a worker of a workspace (None: a shared one) and its token, which exists nowhere else.
+async def enrol(conn: Connection, home: Home, life: Life, pepper: bytes) -> tuple[Worker, str]:
+    """Makes a worker and its token, which exists nowhere else. Where it belongs is no choice of the host.
 
     A repeated call makes another worker; the first one never shows itself and is offline by the next sweep.
     """
@@ -207,8 +227,8 @@ async def enrol(conn: Connection, workspace_id: UUID | None, life: Life, pepper:
     (row,) = await conn.fetch(
         _ENROL,
         worker_id,
-        "shared" if workspace_id is None else "workspace",
-        workspace_id,
+        "shared" if home.workspace_id is None else "workspace",
+        home.workspace_id,
         life.name,
         digest(token, pepper),
         life.incarnation,
@@ -217,9 +237,12 @@ async def enrol(conn: Connection, workspace_id: UUID | None, life: Life, pepper:
         life.version,
         life.protocol,
         dict(life.tools),
+        home.network_id,
     )
     worker = read_row(row)
     await _publish_joined(conn, worker)
+    if home.network_id is not None:
+        await _publish_connected(conn, worker, home.network_id, row["network"])
     return worker, token
 
 
@@ -246,6 +269,7 @@ async def rejoin(conn: Connection, worker: Worker, life: Life) -> Worker:
         raise Conflict(detail, code=names.IDENTITY_CONFLICT_CODE)
     joined = read_row(row)
     if worker.incarnation != life.incarnation:
+        await polls.forget(conn, worker.worker_id)
         await nudges.nudge_for_worker(conn, worker.worker_id)
         await _publish_joined(conn, joined)
     return joined
@@ -283,11 +307,11 @@ async def leave(conn: Connection, worker: Worker) -> None:
     await classes.call_stranded(conn, [worker.worker_id])
 
 
-async def time_out(conn: Connection, row: Record) -> None:
+async def time_out(conn: Connection, row: Record, reason: Loss) -> None:
     """Has the jobs of a worker looked after that was taken off line; `row` is its row and `gone_at`."""
     worker = read_row(row)
     await nudges.nudge_for_worker(conn, worker.worker_id)
-    payload = WorkerTimedOut(worker_id=worker.worker_id, name=worker.name)
+    payload = WorkerTimedOut(worker_id=worker.worker_id, name=worker.name, reason=reason)
     ordinal = f"{worker.incarnation}/{row['gone_at'].isoformat()}"
     await outbox.insert(conn, _event(worker, EVENT_CATALOG.worker.timed_out, payload, ordinal))
 
@@ -295,6 +319,15 @@ async def time_out(conn: Connection, row: Record) -> None:
 async def _publish_joined(conn: Connection, worker: Worker) -> None:
     payload = WorkerJoined(worker_id=worker.worker_id, name=worker.name, toolsets=tuple(worker.toolsets))
     await outbox.insert(conn, _event(worker, EVENT_CATALOG.worker.joined, payload, str(worker.incarnation)))
+
+
+async def _publish_connected(conn: Connection, worker: Worker, network_id: UUID, network: str) -> None:
+    payload = WorkerNetworkConnected(
+        worker_id=worker.worker_id, name=worker.name, network_id=network_id, network=network
+    )
+    await outbox.insert(
+        conn, _event(worker, EVENT_CATALOG.worker.network.connected, payload, str(network_id))
+    )
 
 
 def _event(worker: Worker, leaf: Leaf[PayloadT], payload: PayloadT, ordinal: str) -> list[Envelope]:

@@ -199,6 +199,16 @@ class _Vulnerability:
     )
 
 
+class _WorkerNetwork:
+    __slots__ = ()
+    connected: Final = Leaf(
+        "worker.network.connected",
+        p.WorkerNetworkConnected,
+        _transient(Severity.INFO),
+        "runlane.db.workers",
+    )
+
+
 class _Worker:
     __slots__ = ()
     joined: Final = Leaf("worker.joined", p.WorkerJoined, _transient(Severity.INFO), "runlane.db.workers")
@@ -215,6 +225,7 @@ class _Worker:
         _audited(Severity.LOW),
         "runlane.db.credentials",
     )
+    network: Final = _WorkerNetwork()
 
 
 class _Catalog:

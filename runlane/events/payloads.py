@@ -87,11 +87,12 @@ class ApiKeyRotated(Payload):
 
 
 class TargetCreated(Payload):
-    """Something may be scanned now. `kind`: domain, ip …"""
+    """Something may be scanned now. `kind`: domain, ip …; `network_id`: of its internal network."""
 
     target_id: UUID
     kind: Text
     value: Text
+    network_id: UUID | None
 
 
 class SchedulePayload(Payload):
@@ -340,8 +341,20 @@ class WorkerLeft(WorkerPayload):
     """A scan worker drained and went."""
 
 
+class WorkerNetworkConnected(WorkerPayload):
+    """A scan worker that is bound to an internal network is there for the first time."""
+
+    network_id: UUID
+    network: Text
+
+
 class WorkerTimedOut(WorkerPayload):
-    """A scan worker was not heard of for too long; its jobs were released."""
+    """A scan worker was lost; its jobs were released.
+
+    Its stream broke, nobody heard of it, or it took no work though some waited for it.
+    """
+
+    reason: Literal["disconnected", "silent", "not_polling"]
 
 
 class WorkerCredentialRotated(WorkerPayload):

@@ -62,7 +62,7 @@ class Poll:
         if fault := fault_of(standing, self.incarnation):
             self.end(fault)
         elif self.waiting is not None and standing is not None and not standing.is_present:
-            self.end(unavailable("the control stream of this worker is broken"))
+            self.end(unavailable("this worker is drained, or its control stream is broken"))
 
     def end(self, fault: Fault) -> None:
         """Ends it, for this reason unless there was one before."""
@@ -160,7 +160,7 @@ class Roster:
             known.polls.discard(poll)
 
     async def until_present(self, worker_id: UUID, poll: Poll) -> None:
-        """Returns when the worker is there: its control stream is open.
+        """Returns when the worker is there: its control stream is open, and it is not drained.
 
         Raises:
             Fault: the poll was ended meanwhile.

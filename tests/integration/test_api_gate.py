@@ -12,7 +12,7 @@ from starlette.types import Message
 
 from api.routes import worker
 from runlane.db.pool import Pool
-from runlane.db.workers import Life, enrol
+from runlane.db.workers import Home, Life, enrol
 from runlane.settings import Settings
 from tests.integration.api_world import ApiWorld, Caller, assert_problem, open_api, served
 
@@ -33,7 +33,7 @@ async def world(settings: Settings, pool: Pool) -> AsyncIterator[ApiWorld]:
 async def worker_token(world: ApiWorld, caller: Caller, pool: Pool) -> str:
     life = Life("host", ["probe"], {"probe": 2}, "1", 1, uuid4())
     async with pool.acquire() as conn:
-        _, token = await enrol(conn, caller.workspace_id, life, world.app.state.resources.pepper)
+        _, token = await enrol(conn, Home(caller.workspace_id), life, world.app.state.resources.pepper)
     return token
 
 

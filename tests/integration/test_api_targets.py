@@ -33,7 +33,9 @@ async def test_add_normalises_the_target_and_says_so_on_the_bus(caller: Caller, 
     event = await pool.fetchrow("SELECT * FROM outbox WHERE type = 'target.created'")
     assert event is not None
     assert event["workspace_id"] == caller.workspace_id
-    assert event["data"] == {"target_id": target["id"], "kind": "domain", "value": "example.com"}
+    assert event["data"] == {
+        "target_id": target["id"], "kind": "domain", "value": "example.com", "network_id": None,
+    }  # fmt: skip
     assert event["attributes"]["actortype"] == "api_key"
 
 

@@ -41,6 +41,7 @@ MADE_BY: Mapping[str, tuple[str, str, dict[str, object]]] = {
     "limit_id": ("PUT", "/v1/limits", {"max_in_progress": 9}),
     "rate_id": ("PUT", "/v1/rates", {"per_second": 9}),
     "name": ("PUT", "/v1/secrets/tenants-own", {"value": "long enough"}),
+    "network_id": ("POST", "/v1/networks", {"name": "tenants", "cidrs": ["10.1.0.0/16"]}),
     "operation_id": ("POST", "/v1/jobs/cancel", {"tool": "nmap"}),
     "pause_id": ("POST", "/v1/pauses", {"toolset": "nmap"}),
 }
@@ -51,9 +52,11 @@ BODIES: Mapping[str, dict[str, object]] = {
     "/v1/groups/{group_id}/members": {"values": ["x.test"]},
     "/v1/groups/{group_id}/members/remove": {"values": ["x.test"]},
     "/v1/jobs/{job_id}/priority": {"priority": "high"},
+    "/v1/networks/{network_id}": {"name": "mine"},
     "/v1/runs/{run_id}/priority": {"priority": "high"},
     "/v1/runs/{run_id}/steps/{step_id}/priority": {"priority": "high"},
     "/v1/schedules/{schedule_id}": {"name": "mine"},
+    "/v1/targets/{target_id}/network": {"network": None},
 }
 MAKES_ITS_OWN = {("PUT", "/v1/secrets/{name}")}
 NOT_A_DOCUMENT = {

@@ -72,7 +72,7 @@ async def test_a_row_says_who_did_what(
     target = uuid4()
     event = envelope(
         EVENT_CATALOG.target.created,
-        payloads.TargetCreated(target_id=target, kind="domain", value="lab.test"),
+        payloads.TargetCreated(target_id=target, kind="domain", value="lab.test", network_id=None),
         workspace_id=workspace_id,
         subject=f"target/{target}",
         actor=Actor("key-1", "api_key"),

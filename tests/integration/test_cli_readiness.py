@@ -9,7 +9,7 @@ import pytest_asyncio
 from runlane.cli.profile import Profile
 from runlane.cli.readiness import ApiProbe, WorkerProbe
 from runlane.db.pool import Pool
-from runlane.db.workers import Life, enrol, last_join, rejoin
+from runlane.db.workers import Home, Life, enrol, last_join, rejoin
 from runlane.errors import Unavailable
 from runlane.settings import Settings
 from tests.integration.api_world import Caller, open_api, served
@@ -36,7 +36,7 @@ async def test_dead_workers_row_does_not_make_its_successor_ready(
 ) -> None:
     caller, probe = api
     async with pool.acquire() as conn:
-        worker, _ = await enrol(conn, caller.workspace_id, life(FIRST), PEPPER)
+        worker, _ = await enrol(conn, Home(caller.workspace_id), life(FIRST), PEPPER)
         workers = WorkerProbe(probe, await last_join(conn, caller.workspace_id))
 
         with pytest.raises(Unavailable):
@@ -61,6 +61,6 @@ async def test_first_worker_of_a_workspace_is_ready_when_it_has_joined(
         with pytest.raises(Unavailable):
             await workers.ready()
 
-        await enrol(conn, caller.workspace_id, life(FIRST), PEPPER)
+        await enrol(conn, Home(caller.workspace_id), life(FIRST), PEPPER)
 
         await workers.ready()

@@ -282,7 +282,8 @@ class TestPresence:
             worker_id = UUID(host.host.joined.worker_id)
             for is_first in (True, False):
                 async with world.pool.acquire() as conn, conn.transaction():
-                    assert await revoke_worker(conn, worker_id, Act(reason="stolen")) is is_first
+                    revoked = await revoke_worker(conn, world.workspace_id, worker_id, Act(reason="stolen"))
+                assert revoked is is_first
 
             async with refused(StatusCode.UNAUTHENTICATED), asyncio.timeout(10):
                 await poll

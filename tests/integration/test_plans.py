@@ -14,10 +14,12 @@ from runlane.db import (
     limits,
     nudges,
     preparing,
+    queries,
     settle,
     sharing,
     staging,
     taking,
+    target_moves,
     triggers,
     waiting_fires,
 )
@@ -105,6 +107,17 @@ async def test_looking_for_live_jobs_does_not_read_finished_ones(pool: Pool, man
 
     assert "Seq Scan on jobs" not in found
     assert re.search(r"jobs_(live|dispatchable)", found)
+
+
+async def test_move_of_a_target_and_a_look_at_a_worker_read_no_finished_jobs(
+    pool: Pool, workspace_id: UUID, many_finished: UUID
+) -> None:
+    moved = await plan(pool, target_moves._JOBS, [many_finished], uuid4())
+    shown = await plan(pool, queries._HELD, workspace_id, uuid4())
+
+    assert "jobs_live" in moved
+    assert "jobs_dispatched" in shown
+    assert "Seq Scan" not in moved + shown
 
 
 async def test_jobs_of_a_lost_worker_are_looked_for_among_those_that_are_out(

@@ -155,6 +155,7 @@ async def test_jobs_of_a_network_that_nobody_serves_do_not_stand_before_others(
            WHERE id IN (SELECT id FROM jobs ORDER BY created_at, id LIMIT 2)""",
         network_id,
     )
+    await pool.execute("UPDATE targets t SET network_id = j.network_id FROM jobs j WHERE j.target_id = t.id")
     world = LostJobs(pool, Storage(StorageConfig(**settings.bucket)), workspace_id, run.run_id)
 
     asked = await world.ask(room=2)
