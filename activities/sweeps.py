@@ -26,10 +26,10 @@ from runlane.db import fires, slow_batches, uploads
 from runlane.db.engine import is_lost
 from runlane.db.pool import Connection, Pool
 from runlane.db.settle import Ending
-from runlane.db.sweeps import events, failed_merges, pruning, runs, silent_workers, staged
+from runlane.db.sweeps import events, failed_merges, missing_polls, pruning, runs, silent_workers, staged
 from runlane.errors import RunlaneError, Unavailable
 from runlane.storage import Storage, older, workspace_of_key
-from runlane.sweeps import Part, Report, Retention
+from runlane.sweeps import Bounds, Part, Report
 
 log = structlog.get_logger(__name__)
 
@@ -81,17 +81,22 @@ class SweepAnswer:
 class SweepActivities:
     """Activities of sweeps; they live beside the merge, whose process has the bucket."""
 
-    def __init__(self, pool: Pool, temporal: Client, buckets: Buckets, keep: Retention) -> None:
+    def __init__(self, pool: Pool, temporal: Client, buckets: Buckets, bounds: Bounds) -> None:
         self._pool = pool
         self._temporal = temporal
         self._storage = buckets.results
         self._archive = buckets.archive
         self._pictures = buckets.results.of_pictures()
         self._settling = ResultActivities(pool, buckets.results)
-        self._keep = keep
+        self._keep = keep = bounds.keep
         self._parts: Mapping[Part, Callable[[str], Awaitable[SweepAnswer]]] = {
             Part.SILENT_WORKERS: partial(
                 self._pages, silent_workers.find_silent, silent_workers.take_off_line
+            ),
+            Part.MISSING_POLLS: partial(
+                self._pages,
+                partial(missing_polls.find_idle, poll_s=bounds.poll_s),
+                partial(missing_polls.tell_or_take_off, poll_s=bounds.poll_s),
             ),
             Part.LATE_NUDGES: self._repeat_nudges,
             Part.LOST_WORKFLOWS: self._start_lost,

@@ -243,6 +243,8 @@ class ControlHub:
                 self._push(UUID(worker), {"cancel_jobs": jobs})
             case {"kind": "tail", "worker": str(worker), "job": str(job), "attempt": attempt, "new": is_new}:
                 self._push(UUID(worker), {"tail": job, "attempt": attempt, "new": is_new})
+            case {"kind": "renew_polls", "worker": str(worker), "toolsets": list(toolsets)}:
+                self._push(UUID(worker), {"renew_polls": toolsets})
             case {"kind": "drain", "worker": str(worker)}:
                 self._push(UUID(worker), {"drain": True})
             case {"kind": "revoked", "worker": str(worker)}:

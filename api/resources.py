@@ -78,7 +78,7 @@ async def open_resources(settings: Settings) -> AsyncIterator[Resources]:
         stack.push_async_callback(control.close)
         beginning = asyncio.create_task(_begin(control, schema))
         stack.callback(beginning.cancel)
-        tails = TailHub(pool)
+        tails = TailHub(pool, settings.tail_share)
         stack.push_async_callback(tails.close)
         storage = Storage(StorageConfig(**settings.bucket))
         yield Resources(

@@ -18,7 +18,7 @@ from runlane import names
 from runlane.db import tails
 from runlane.db.notices import listening
 from runlane.db.pool import Pool
-from runlane.errors import Unavailable
+from runlane.errors import Conflict, Unavailable
 
 log = structlog.get_logger(__name__)
 
@@ -42,8 +42,9 @@ class Piece:
 
 @dataclass(eq=False, slots=True)
 class Onlooker:
-    """Whoever looks at one job. None in the queue is the end of the process."""
+    """Whoever looks at one job. None in the queue sends it away."""
 
+    workspace_id: UUID
     pieces: asyncio.Queue[Piece | None] = field(default_factory=lambda: asyncio.Queue(_BACKLOG))
 
     def push(self, piece: Piece | None) -> None:
@@ -54,27 +55,39 @@ class Onlooker:
 
 
 class TailHub:
-    """Onlookers by job."""
+    """Onlookers by job; `most_of_workspace` of one workspace at once, so that others find room as well."""
 
-    def __init__(self, pool: Pool) -> None:
+    def __init__(self, pool: Pool, most_of_workspace: int) -> None:
         self._pool = pool
+        self._most_of_workspace = most_of_workspace
         self._onlookers: dict[UUID, set[Onlooker]] = {}
         self._listening: asyncio.Task[None] | None = None
         self._is_closing = False
 
-    def require_room(self) -> None:
+    def require_room(self, workspace_id: UUID) -> None:
         """Refuses one onlooker too many.
 
         Raises:
-            Unavailable: `tail.busy`.
+            Conflict: `tail.too_many`, the workspace has its share.
+            Unavailable: `tail.busy`, all have theirs, or the process ends.
         """
-        if self._is_closing or sum(map(len, self._onlookers.values())) >= MOST_ONLOOKERS:
+        there = [each.workspace_id for onlookers in self._onlookers.values() for each in onlookers]
+        if there.count(workspace_id) >= self._most_of_workspace:
+            detail = f"the workspace looks at {self._most_of_workspace} jobs already"
+            raise Conflict(detail, code="tail.too_many")
+        if self._is_closing or len(there) >= MOST_ONLOOKERS:
             raise Unavailable("too many look at jobs already", code="tail.busy")
 
     @asynccontextmanager
-    async def looking_at(self, job_id: UUID) -> AsyncIterator[Onlooker]:
-        """Gives what a job writes from now on."""
-        onlooker = Onlooker()
+    async def looking_at(self, job_id: UUID, workspace_id: UUID) -> AsyncIterator[Onlooker]:
+        """Gives what a job writes from now on; who finds no room any more is sent away."""
+        onlooker = Onlooker(workspace_id)
+        try:
+            self.require_room(workspace_id)
+        except (Conflict, Unavailable):  # others came since the answer began
+            onlooker.push(None)
+            yield onlooker
+            return
         self._onlookers.setdefault(job_id, set()).add(onlooker)
         if self._listening is None:
             self._listening = asyncio.create_task(self._listen_forever())

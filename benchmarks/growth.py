@@ -18,7 +18,7 @@ from runlane.db import slow_batches
 from runlane.db.claims import ClaimRequest, claim
 from runlane.db.migrate import seed_tools, upgrade
 from runlane.db.pool import Connection, Pool, open_pool
-from runlane.db.sweeps import failed_merges, runs, silent_workers
+from runlane.db.sweeps import failed_merges, missing_polls, runs, silent_workers
 from runlane.definitions import parse_definition
 from runlane.stack.supervisor import Stack
 
@@ -226,6 +226,7 @@ def _calls(scene: Scene) -> Mapping[str, Call]:
     return {
         CLAIM: lambda conn: claim(conn, request),
         "sweep silent_workers": lambda conn: silent_workers.find_silent(conn, _START, _PAGE),
+        "sweep missing_polls": lambda conn: missing_polls.find_idle(conn, _START, _PAGE, 60),
         "sweep late_nudges": lambda conn: runs.repeat_nudges(conn, _PAGE),
         "sweep lost_workflows": lambda conn: runs.find_open_runs(conn, _START, _PAGE),
         "sweep orphaned_jobs": _orphans,

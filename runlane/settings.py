@@ -12,7 +12,7 @@ from pydantic import Field, SecretStr
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from runlane import names
-from runlane.sweeps import Retention
+from runlane.sweeps import Bounds, Retention
 
 _PREFIX = "RUNLANE_"
 
@@ -99,6 +99,9 @@ class Settings(BaseSettings):
         description="staged results below this stay in PostgreSQL, 0: none (bytes)",
     )
     body_limit_bytes: int = Field(1_048_576, ge=1024, description="largest request body (bytes)")
+    tail_share: int = Field(
+        25, ge=1, le=100, description="live tails of one workspace at once, of 100 in one process of the API"
+    )
     stream_cap: int = Field(100_000, ge=100, description="entries kept on the event stream (entries)")
     worker_heartbeat_s: float = Field(
         30.0, gt=0, description="a batch without a heartbeat this long is lost (seconds)"
@@ -114,6 +117,12 @@ class Settings(BaseSettings):
     )
     worker_credential_days: int = Field(
         30, ge=0, description="a scan worker gets a new credential at this age, 0: only when asked (days)"
+    )
+    worker_poll_s: float = Field(
+        60.0,
+        gt=0,
+        description="a scan worker that lets work wait this long which it could take is told to renew its "
+        "polls, after as long again it is lost (seconds)",
     )
     dispatch_window: int = Field(16, ge=1, le=200, description="batches of one step in flight (batches)")
     dispatch_budget: int = Field(
@@ -161,6 +170,11 @@ class Settings(BaseSettings):
     def engine_url(self) -> str:
         """The container engine of this host (URL)."""
         return self.scan_engine or os.environ.get("DOCKER_HOST") or "unix:///var/run/docker.sock"
+
+    @property
+    def sweep_bounds(self) -> Bounds:
+        """What the sweeps keep for how long, and how patient they are."""
+        return Bounds(self.retention, self.worker_poll_s)
 
     @property
     def retention(self) -> Retention:

@@ -16,6 +16,7 @@ class Part(StrEnum):
     """One thing that is looked for."""
 
     SILENT_WORKERS = "silent_workers"
+    MISSING_POLLS = "missing_polls"
     LATE_NUDGES = "late_nudges"
     LOST_WORKFLOWS = "lost_workflows"
     ORPHANED_JOBS = "orphaned_jobs"
@@ -53,8 +54,9 @@ _ALL: Final = (
     Sweep(
         "workers",
         MINUTE,
-        (Part.SILENT_WORKERS,),
-        "takes scan workers off line that nobody has heard of for a minute; their jobs are released",
+        (Part.SILENT_WORKERS, Part.MISSING_POLLS),
+        "takes scan workers off line that nobody has heard of for a minute, or that take no work though some "
+        "waits; their jobs are released",
     ),
     Sweep(
         "stuck",
@@ -134,3 +136,12 @@ class Retention:
     audit_days: int = 90
     commands_days: int = 7
     idempotency_days: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """What the sweeps are told by settings."""
+
+    keep: Retention = Retention()
+    poll_s: float = 60.0
+    """How long a scan worker may let work wait that it could take."""

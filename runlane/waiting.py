@@ -19,6 +19,7 @@ COUNTED: Final = 10_000
 class Reason(StrEnum):
     """What a job waits for, in the order in which it is looked at."""
 
+    CANCELLED = "cancelled"  # its run or step is, and it will be: a large cancel is done in portions
     MAINTENANCE = "maintenance"  # a pause of the whole platform
     WORKSPACE_PAUSED = "workspace_paused"
     RUN_PAUSED = "run_paused"
@@ -84,6 +85,8 @@ class Fleet:
     """Of live workers that may take it."""
     draining: int = 0
     offline: int = 0
+    not_polling: int = 0
+    """Workers that take no work though some waits: told to renew their polls, or lost because of it."""
     elsewhere: int = 0
     """Live workers bound to another network, or to none where the job needs one."""
     forbidden_shared: int = 0
@@ -154,6 +157,7 @@ class Explanation:
 def explain(waiting: Waiting) -> Explanation:
     """Names the one reason for which these jobs are pending, and shows every check in order."""
     checks = (
+        _cancel(waiting),
         *(_pause(waiting, scope) for scope in (PauseScope.PLATFORM, PauseScope.WORKSPACE, PauseScope.RUN)),
         _run(waiting),
         _needs(waiting),
@@ -211,6 +215,12 @@ def _pause(waiting: Waiting, scope: PauseScope) -> Check:
     return Check(reason, is_holding=True, text=paused(min(found, key=lambda pause: pause.since)))
 
 
+def _cancel(waiting: Waiting) -> Check:
+    is_cancelled = waiting.step_status is StepStatus.CANCELLED
+    text = "its step is cancelled, and it will be soon" if is_cancelled else "its step is not cancelled"
+    return Check(Reason.CANCELLED, is_cancelled, text)
+
+
 def _run(waiting: Waiting) -> Check:
     text = "the run goes on" if waiting.is_run_started else "no workflow has taken up the run yet"
     return Check(Reason.RUN_NOT_STARTED, not waiting.is_run_started, text)
@@ -260,6 +270,7 @@ def _worker(fleet: Fleet) -> Check:
         for count, what in (
             (fleet.draining, "draining"),
             (fleet.offline, "offline"),
+            (fleet.not_polling, "not polling"),
             (fleet.elsewhere, "not in its network"),
             (fleet.forbidden_shared, "shared, which the workspace does not allow"),
             (fleet.barred_shared, "shared, which may not take it"),

@@ -130,7 +130,7 @@ async def _run_sweeps(settings: Settings, stop: asyncio.Event) -> None:
     worker = Worker(
         client,
         task_queue=names.SWEEP_QUEUE,
-        activities=[SweepActivities(pool, client, buckets, settings.retention).sweep],
+        activities=[SweepActivities(pool, client, buckets, settings.sweep_bounds).sweep],
         max_concurrent_activities=SWEEP_SLOTS,
         graceful_shutdown_timeout=GRACE,
     )

@@ -17,7 +17,7 @@ from api.tails import Onlooker, Piece
 from runlane.db import tails
 from runlane.db.engine import driver
 from runlane.db.tails import Looked
-from runlane.errors import NotFound, Unavailable
+from runlane.errors import Conflict, NotFound, Unavailable
 from runlane.jobs import JOBS, JobStatus
 
 router = APIRouter(prefix="/jobs", tags=["jobs"])
@@ -47,7 +47,7 @@ JobId = Annotated[UUID, Path(description="id of a job")]
     "/{job_id}/tail",
     dependencies=[Depends(no_query)],
     response_class=StreamingResponse,
-    responses={200: {"content": {"text/event-stream": {}}}, **problems(NotFound, Unavailable)},
+    responses={200: {"content": {"text/event-stream": {}}}, **problems(NotFound, Conflict, Unavailable)},
 )
 async def tail(reader: JobReading, job_id: JobId) -> StreamingResponse:
     """Streams what a job writes while it runs: events `state`, `line` and, last of all, `end`.
@@ -56,7 +56,7 @@ async def tail(reader: JobReading, job_id: JobId) -> StreamingResponse:
     """
     view = _Tail(reader, job_id)
     await view.look()
-    reader.resources.tails.require_room()
+    reader.resources.tails.require_room(reader.workspace_id)
     return StreamingResponse(view.events(), media_type="text/event-stream", headers=_HEADERS)
 
 
@@ -81,7 +81,7 @@ class _Tail:
 
     async def events(self) -> AsyncIterator[bytes]:
         ends_at = self.loop.time() + LONGEST_S
-        async with self.reader.resources.tails.looking_at(self.job_id) as onlooker:
+        async with self.reader.resources.tails.looking_at(self.job_id, self.reader.workspace_id) as onlooker:
             while self.loop.time() < ends_at:
                 try:
                     looked = await self.look()

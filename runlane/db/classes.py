@@ -6,6 +6,7 @@ served.
 """
 
 from collections.abc import Sequence
+from typing import Final
 from uuid import UUID
 
 from runlane import names
@@ -27,16 +28,19 @@ UNION ALL
 SELECT r.workflow_id FROM run_shards r JOIN blocked b ON b.id = r.run_id WHERE r.closed_at IS NULL
 """
 
+CLASS_QUEUE: Final = f"""CASE w.scope
+  WHEN 'shared' THEN '{names.SHARED_QUEUE_PREFIX}' || t.toolset
+  ELSE '{names.SCAN_QUEUE_PREFIX}' || w.workspace_id || coalesce('{names.NETWORK_PART}' || w.network_id, '')
+       || '.' || t.toolset END"""
+"""Task queue of a worker `w` for a tool set `t`."""
+
 # A workflow with jobs in progress on a worker that has left is about to read how they ended: one that looks
 # before would take for lost what was given back.
 _STRANDED = f"""
 SELECT DISTINCT d.workflow_id
 FROM workers w
 CROSS JOIN unnest(w.toolsets) AS t (toolset)
-JOIN dispatches d ON d.closed_at IS NULL AND d.task_queue = CASE w.scope
-  WHEN 'shared' THEN '{names.SHARED_QUEUE_PREFIX}' || t.toolset
-  ELSE '{names.SCAN_QUEUE_PREFIX}' || w.workspace_id || coalesce('{names.NETWORK_PART}' || w.network_id, '')
-       || '.' || t.toolset END
+JOIN dispatches d ON d.closed_at IS NULL AND d.task_queue = {CLASS_QUEUE}
 WHERE w.id = ANY($1::uuid[])
   AND NOT EXISTS (
     SELECT FROM workers o

@@ -10,11 +10,13 @@ import structlog
 from grpc import aio
 
 from runlane import names
+from runlane.db.polls import Polled
 from runlane.db.roster import Standing
 from runlane.gateway.caller import Caller
 from runlane.gateway.faults import Fault, denied, no_such_task, unauthenticated, unavailable
+from runlane.gateway.noting import PollNotes
 from runlane.gateway.roster import Poll, Roster, fault_of
-from runlane.gateway.rules import RULES, Kind, Rule
+from runlane.gateway.rules import RULES, Kind, Rule, polled_queue
 from runlane.gateway.seal import Seal
 
 log = structlog.get_logger(__name__)
@@ -53,13 +55,29 @@ class _Call:
     metadata: tuple[tuple[str, str], ...]
     time_s: float
 
+    @property
+    def polled(self) -> Polled | None:
+        """Whose work it asks for; None if for none."""
+        queue, worker = polled_queue(self.method, self.request), self.standing.worker
+        toolset = next((toolset for toolset, each in worker.queues.items() if each == queue), None)
+        return Polled(worker.worker_id, self.caller.seal.incarnation, toolset) if toolset else None
+
+
+@dataclass(frozen=True, slots=True)
+class Workers:
+    """What the gateway knows of workers, and what it writes down of them."""
+
+    roster: Roster
+    notes: PollNotes
+
 
 class Gateway(grpc.GenericRpcHandler):
     """Every call of every method comes here, as bytes."""
 
-    def __init__(self, upstream: aio.Channel, roster: Roster, key: bytes, namespace: str) -> None:
+    def __init__(self, upstream: aio.Channel, workers: Workers, key: bytes, namespace: str) -> None:
         self._upstream = upstream
-        self._roster = roster
+        self._roster = workers.roster
+        self._notes = workers.notes
         self._key = key
         self._namespace = namespace
         self._facts: dict[str, _Fact] = {}
@@ -111,7 +129,8 @@ class Gateway(grpc.GenericRpcHandler):
     async def _forward(self, call: _Call) -> bytes:
         match call.rule.kind:
             case Kind.POLL:
-                with self._roster.polling(call.standing, call.caller.seal.incarnation) as poll:
+                polling = self._roster.polling(call.standing, call.caller.seal.incarnation)
+                with polling as poll, self._notes.holding(call.polled):
                     return await self._poll(call, poll)
             case Kind.FACT:
                 return await self._fact(call)

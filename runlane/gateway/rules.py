@@ -35,6 +35,7 @@ from runlane.gateway.caller import Caller
 from runlane.gateway.faults import denied, malformed
 
 _SERVICE: Final = "/temporal.api.workflowservice.v1.WorkflowService/"
+_WORK_POLL: Final = f"{_SERVICE}PollActivityTaskQueue"
 _COMMANDS: Final = "ExecuteCommands"
 _ACTIVITY: Final = "activity"
 _NEXUS: Final = "nexus"
@@ -77,6 +78,13 @@ def read(kind: type[MessageT], raw: bytes) -> MessageT:
         raise malformed() from error
     message.DiscardUnknownFields()
     return message
+
+
+def polled_queue(method: str, request: bytes) -> str:
+    """The queue that a request asks for work; empty if it asks for something else."""
+    if method != _WORK_POLL:
+        return ""
+    return read(PollActivityTaskQueueRequest, request).task_queue.name
 
 
 def _as_it_is(raw: bytes, _caller: Caller) -> bytes:

@@ -12,8 +12,9 @@ from runlane.backoff import Backoff, pause
 from runlane.db.keys import check_pepper
 from runlane.db.pool import Pool, open_pool
 from runlane.errors import Unavailable
-from runlane.gateway.calls import Gateway
+from runlane.gateway.calls import Gateway, Workers
 from runlane.gateway.faults import unavailable
+from runlane.gateway.noting import PollNotes
 from runlane.gateway.roster import Roster
 from runlane.gateway.seal import sealing_key
 from runlane.settings import Settings
@@ -76,14 +77,17 @@ async def run_gateway(settings: Settings, stop: asyncio.Event) -> None:
         return
     try:
         async with aio.insecure_channel(settings.temporal_address, options=_UPSTREAM) as upstream:
-            roster = Roster(pool, pepper)
-            gateway = Gateway(upstream, roster, sealing_key(pepper), settings.temporal_namespace)
-            watching = asyncio.create_task(roster.watch())
+            workers = Workers(Roster(pool, pepper), PollNotes(pool))
+            gateway = Gateway(upstream, workers, sealing_key(pepper), settings.temporal_namespace)
+            loops = [
+                asyncio.create_task(each) for each in (workers.roster.watch(), workers.notes.note_forever())
+            ]
             try:
-                await _serve(gateway, roster, settings, stop)
+                await _serve(gateway, workers.roster, settings, stop)
             finally:
-                watching.cancel()
-                await asyncio.wait([watching])
+                for loop in loops:
+                    loop.cancel()
+                await asyncio.wait(loops)
     finally:
         await pool.close()
 

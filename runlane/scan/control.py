@@ -1,7 +1,7 @@
 """What the API tells a worker between claims: the control stream, and the heartbeat as its fallback."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final
@@ -33,6 +33,8 @@ class Control:
     """Batches at once, over all tool sets."""
     drain: asyncio.Event
     """Set when the worker is to finish and leave, by the API or by whoever started it."""
+    renew: Callable[[Sequence[str]], None]
+    """Renews the polls of tool sets."""
 
     async def follow_stream(self) -> None:
         """Keeps the control stream open: presence up, cancels and drain down.
@@ -81,6 +83,8 @@ class Control:
                     self._drop(job)
             case {"cancel_run": str(run_id)}:
                 self.board.cancel_run(run_id)
+            case {"renew_polls": list(toolsets)}:
+                self.renew([str(toolset) for toolset in toolsets])
             case {"drain": True}:
                 self.drain.set()
             case {"tail": str(job_id), "attempt": int(attempt), "new": bool(is_new)}:

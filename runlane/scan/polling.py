@@ -1,12 +1,14 @@
 """The polls of a scan worker: one Temporal worker for each of its queues, replaced when it fails."""
 
 import asyncio
+import weakref
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
 from importlib.metadata import version
-from typing import Final
+from typing import Final, Self
 
 import structlog
 from temporalio.client import Client
@@ -25,6 +27,9 @@ log = structlog.get_logger(__name__)
 _TLS: Final = "https://"
 _POLLS: Final = 2
 """Polls open at once for a queue; each holds a slot while it waits."""
+
+_ABANDON_S: Final = 10.0
+"""How much longer than its work the end of polls may take that were renewed."""
 
 _MOST_BEAT_INTERVAL: Final = timedelta(seconds=2)
 
@@ -59,11 +64,18 @@ async def connect(temporal: Temporal, stop: asyncio.Event) -> Client | None:
         except (RuntimeError, RPCError) as error:
             log.warning("gateway_away", address=temporal.address, error=str(error))
         else:
-            temporal.token.follow(partial(setattr, client, "api_key"))
+            tell = partial(_present, weakref.ref(client))
+            temporal.token.follow(tell)
+            weakref.finalize(client, temporal.token.unfollow, tell)
             client.api_key = temporal.token.value  # it may have been replaced while we connected
             return client
         await pause(backoff.next(), stop)
     return None
+
+
+def _present(client: "weakref.ref[Client]", token: str) -> None:
+    if found := client():
+        found.api_key = token
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +86,12 @@ class Poller:
     queues: Sequence[Queue]
     activities: ScanActivities
     drain_s: float
+    _renewals: dict[str, asyncio.Event] = field(default_factory=lambda: defaultdict(asyncio.Event))
+
+    def renew(self, toolsets: Sequence[str]) -> None:
+        """Has the polls of these tool sets begun anew over another connection; what runs there may finish."""
+        for toolset in toolsets:
+            self._renewals[toolset].set()
 
     async def serve(self, stop: asyncio.Event) -> None:
         """Returns when the stop has come and nothing runs any more."""
@@ -82,16 +100,25 @@ class Poller:
             return
         async with asyncio.TaskGroup() as group:
             for queue in self.queues:
-                group.create_task(self._serve_queue(client, queue, stop))
+                group.create_task(self._serve_queue(client, queue, stop, group))
 
-    async def _serve_queue(self, client: Client, queue: Queue, stop: asyncio.Event) -> None:
+    async def _serve_queue(
+        self, client: Client, queue: Queue, stop: asyncio.Event, group: asyncio.TaskGroup
+    ) -> None:
         backoff = new_backoff()
+        renewal = self._renewals[queue.toolset]
         while not stop.is_set():
+            renewal.clear()
+            polls = _Polls.begin(self._worker(client, queue))
             try:
-                await _run(self._worker(client, queue), stop)
+                await polls.until_over(stop, renewal)
             except (RuntimeError, RPCError) as error:  # how the SDK reports what it could not live through
                 log.warning("polling_failed", task_queue=queue.task_queue, error=str(error))
                 await pause(backoff.next(), stop)
+            if not polls.running.done():
+                log.warning("polls_renewed", task_queue=queue.task_queue)
+                group.create_task(polls.wind_down(self.drain_s + _ABANDON_S))
+                client = await connect(self.temporal, stop) or client
 
     def _worker(self, client: Client, queue: Queue) -> Worker:
         return Worker(
@@ -107,15 +134,43 @@ class Poller:
         )
 
 
-async def _run(worker: Worker, stop: asyncio.Event) -> None:
-    running = asyncio.create_task(worker.run())
-    stopping = asyncio.create_task(stop.wait())
-    try:
-        await asyncio.wait([running, stopping], return_when=asyncio.FIRST_COMPLETED)
-        if not running.done():
-            await worker.shutdown()
-        await running
-    finally:
-        stopping.cancel()
-        running.cancel()
-        await asyncio.wait([running])
+@dataclass(frozen=True, slots=True)
+class _Polls:
+    """A Temporal worker that runs."""
+
+    worker: Worker
+    running: asyncio.Task[None]
+
+    @classmethod
+    def begin(cls, worker: Worker) -> Self:
+        return cls(worker, asyncio.create_task(worker.run()))
+
+    async def until_over(self, stop: asyncio.Event, renewal: asyncio.Event) -> None:
+        """Returns when it has ended, by itself or after the stop; or, while it runs, for a renewal."""
+        is_renewed = False
+        waits = [asyncio.create_task(event.wait()) for event in (stop, renewal)]
+        try:
+            await asyncio.wait([self.running, *waits], return_when=asyncio.FIRST_COMPLETED)
+            is_renewed = renewal.is_set() and not stop.is_set() and not self.running.done()
+            if not is_renewed:
+                if not self.running.done():
+                    await self.worker.shutdown()
+                await self.running
+        finally:
+            for wait in waits:
+                wait.cancel()
+            if not is_renewed:
+                self.running.cancel()
+                await asyncio.wait([self.running])
+
+    async def wind_down(self, within_s: float) -> None:
+        """Ends it after what runs; whatever holds its polls may hold their end as well, so not for ever."""
+        ending = asyncio.create_task(self.worker.shutdown())
+        try:
+            done, _ = await asyncio.wait([self.running], timeout=within_s)
+            if not done:
+                log.warning("polls_abandoned")
+        finally:
+            ending.cancel()
+            self.running.cancel()
+            await asyncio.wait([self.running])

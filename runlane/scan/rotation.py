@@ -35,6 +35,10 @@ class Token:
         """Calls `tell` with each later token."""
         self._told.append(tell)
 
+    def unfollow(self, tell: Callable[[str], None]) -> None:
+        """Ends that."""
+        self._told.remove(tell)
+
     def replace(self, value: str) -> None:
         """Takes another token, from now on."""
         self._value = value

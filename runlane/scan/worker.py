@@ -167,7 +167,8 @@ class _Life:
         await host.deliverer.redeliver()
         slots = sum(queue.slots for queue in self.joined.queues)
         rotation = Rotation(self.api, self.settings.state_dir, self.joined.worker_id, self.token)
-        control = Control(self.api, host.board, host.tails, rotation, slots, self.stop)
+        poller = self._poller(host)
+        control = Control(self.api, host.board, host.tails, rotation, slots, self.stop, poller.renew)
         async with asyncio.TaskGroup() as group:
             background = [
                 group.create_task(_or_stop_all(host.board, loop))
@@ -179,7 +180,7 @@ class _Life:
                     self._announce_drain(control),
                 )
             ]
-            await self._poller(host).serve(self.stop)
+            await poller.serve(self.stop)
             for task in background:
                 task.cancel()
         await self._leave()

@@ -14,7 +14,7 @@ from runlane import names
 from runlane.containers.engine import Engine
 from runlane.db.pool import Pool
 from runlane.storage import Storage
-from runlane.sweeps import Part, Retention
+from runlane.sweeps import Bounds, Part, Retention
 
 _AT_ONCE: Final = Retention(results_days=0)
 _PARTS: Final = (Part.STAGED_RESULTS, Part.STAGED_OBJECTS, Part.PICTURES)
@@ -65,7 +65,7 @@ def spooled(folder: Path) -> list[Path]:
 
 async def sweep_orphans(pool: Pool, temporal: Client, storage: Storage) -> None:
     """One run of the sweeps that remove staged results and objects, as if all had been there for long."""
-    sweeps = SweepActivities(pool, temporal, Buckets(storage, storage), _AT_ONCE)
+    sweeps = SweepActivities(pool, temporal, Buckets(storage, storage), Bounds(_AT_ONCE))
     for part in _PARTS:
         cursor: str | None = ""
         while cursor is not None:

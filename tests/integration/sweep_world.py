@@ -53,4 +53,4 @@ async def sweep_world(settings: Settings, pool: Pool) -> AsyncIterator[SweepWorl
     client = await Client.connect(settings.temporal_address)
     config = StorageConfig(**settings.bucket)
     buckets = Buckets(Storage(config), Storage(config, names.AUDIT_BUCKET))
-    yield SweepWorld(pool, client, buckets, SweepActivities(pool, client, buckets, settings.retention))
+    yield SweepWorld(pool, client, buckets, SweepActivities(pool, client, buckets, settings.sweep_bounds))

@@ -89,6 +89,23 @@ async def test_tail_of_a_job_of_others_is_404_and_of_an_ended_one_ends(world: Wo
     ]
 
 
+async def test_workspace_that_looks_at_too_many_jobs_is_refused(
+    settings: Settings, pool: Pool, tmp_path: Path
+) -> None:
+    async with world_of(settings.model_copy(update={"tail_share": 1}), pool, tmp_path) as world:
+        run_id = await world.start_run(1)
+        job_id = await world.pool.fetchval("SELECT id FROM jobs WHERE run_id = $1", run_id)
+        seen: list[Event] = []
+        async with await _client(world, world.workspace_id) as client:
+            first = asyncio.create_task(_follow(client, job_id, seen))
+            await until(lambda: seen)
+            refused = await client.get(f"/v1/jobs/{job_id}/tail")
+            await client.post(f"/v1/runs/{run_id}/cancel")
+            await first
+
+    assert (refused.status_code, refused.json()["code"]) == (409, "tail.too_many")
+
+
 async def test_lines_are_passed_on_without_credentials_and_from_the_jobs_worker_only(world: World) -> None:
     heard: list[dict[str, object]] = []
     token = "c2VjcmV0" * 8

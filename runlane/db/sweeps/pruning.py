@@ -56,6 +56,9 @@ def rules(keep: Retention) -> tuple[Rule, ...]:
     def older(column: str, days: int) -> str:
         return f"r.{column} < clock_timestamp() - interval '{days} days'"
 
+    # Claims under a rate prune what counts no more; none comes after the last rate was removed.
+    unshared = """NOT EXISTS (SELECT FROM job_attempts a WHERE a.job_id = r.job_id AND a.attempt = r.attempt
+        AND (a.ended_at IS NULL OR a.ended_at > clock_timestamp() - interval '1 day'))"""
     unused = "NOT EXISTS (SELECT FROM jobs j WHERE j.dispatch_id = r.id AND j.completed_at IS NULL)"
     return (
         Rule("commands", older("done_at", keep.commands_days), keep.commands_days),
@@ -69,7 +72,9 @@ def rules(keep: Retention) -> tuple[Rule, ...]:
         ),
         Rule("run_shards", older("closed_at", keep.jobs_days), keep.jobs_days),
         Rule("idempotency_keys", older("created_at", keep.idempotency_days), keep.idempotency_days),
+        Rule("rate_shares", unshared, 1),
         Rule("api_replicas", older("seen_at", 1), 1),
+        Rule("gateway_replicas", older("seen_at", 1), 1),
     )
 
 

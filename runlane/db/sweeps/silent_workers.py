@@ -55,5 +55,5 @@ async def take_off_line(conn: Connection, worker_ids: Sequence[UUID]) -> list[UU
     """Takes them off line, says so, and has their jobs looked after by the workflows that wait for them."""
     rows = await conn.fetch(_TAKE_OFF, worker_ids)
     for row in rows:
-        await time_out(conn, row)
+        await time_out(conn, row, "silent")
     return [row["id"] for row in rows]

@@ -56,11 +56,12 @@ SELECT s.step_id, s.status AS step_status, t.toolset, t.enabled, h.status AS run
         WHERE {pauses.covers("s.workspace_id", "s.run_id", "t.toolset")}) AS pauses,
        (SELECT jsonb_agg(to_jsonb(f)) FROM (
           SELECT k.scope, k.network_id, k.status, count(*) AS workers,
-                 sum(coalesce((k.slots ->> t.toolset)::int, 1)) AS slots
+                 sum(coalesce((k.slots ->> t.toolset)::int, 1)) AS slots,
+                 t.toolset = ANY(k.not_polling) AS is_not_polling
           FROM workers k
           WHERE k.deleted_at IS NULL AND t.toolset = ANY(k.toolsets)
             AND (k.workspace_id = s.workspace_id OR k.scope = 'shared')
-          GROUP BY 1, 2, 3) f) AS fleet
+          GROUP BY 1, 2, 3, is_not_polling) f) AS fleet
 FROM run_steps s
 JOIN job_histories h ON h.id = s.run_id
 JOIN workspaces w ON w.id = s.workspace_id
@@ -277,13 +278,15 @@ class _Served:
 
 def _fleet(row: Record) -> _Served:
     network_id = row["network_id"]
-    own = shared = draining = offline = elsewhere = forbidden = barred = 0
+    own = shared = draining = offline = not_polling = elsewhere = forbidden = barred = 0
     for group in row["fleet"] or ():
         workers, slots, status = int(group["workers"]), int(group["slots"]), group["status"]
         is_shared = group["scope"] == "shared"
         bound_to = UUID(group["network_id"]) if group["network_id"] else None
         if status == "draining":
             draining += workers
+        elif group["is_not_polling"] and status in {"online", "offline"}:
+            not_polling += workers
         elif status != "online":
             offline += workers
         elif is_shared and not row["allow_shared"]:
@@ -296,7 +299,7 @@ def _fleet(row: Record) -> _Served:
             shared += slots
         else:
             own += slots
-    counts = (own + shared, draining, offline, elsewhere, forbidden, barred)
+    counts = (own + shared, draining, offline, not_polling, elsewhere, forbidden, barred)
     fleet = Fleet(row["toolset"], row["network"], *counts)
     return _Served(fleet, is_shared_only=not own and shared > 0)
 
