@@ -12,9 +12,11 @@ from runlane.db.dispatch import Batches, NextBatches, next_batches
 from runlane.db.keys import NewKey, Scope, check_pepper, create_key
 from runlane.db.pool import Pool
 from runlane.db.starting import StartRun, start_run
+from runlane.db.sweeps import pruning
 from runlane.db.views.why import why_run
 from runlane.definitions import parse_definition
 from runlane.errors import Invalid
+from runlane.sweeps import Retention
 from runlane.waiting import Reason
 from tests.integration.api_world import ApiWorld, Caller, assert_problem, served
 from tests.integration.scan_host import ScanHost, enrol
@@ -213,6 +215,33 @@ async def test_share_is_free_when_its_attempt_has_ended_and_a_lost_hosts_a_momen
     assert (held, during, lingering, await left()) == ([], 0, 0, 5)
     assert await take(host, third) == [5]
     assert await pool.fetchval("SELECT count(*) FROM rate_shares") == 1  # what no longer counts was pruned
+
+
+@pytest.mark.breaks_invariants  # an attempt is ended without its job
+async def test_shares_of_what_has_ended_go_after_the_last_rate_was_removed(
+    pool: Pool, workspace_id: UUID
+) -> None:
+    first, second, *_ = await dispatched(pool, workspace_id)
+    await set_rate(pool, workspace_id, 100)
+    host = await enrol(pool, workspace_id)
+    for dispatch_id in (first, second):
+        await take(host, dispatch_id)
+    await pool.execute("DELETE FROM rates")
+    await pool.execute(
+        """UPDATE job_attempts SET ended_at = clock_timestamp() - interval '2 days', outcome = 'completed'
+           WHERE dispatch_id = $1""",
+        first,
+    )
+
+    (rule,) = (rule for rule in pruning.rules(Retention()) if rule.table == "rate_shares")
+    async with pool.acquire() as conn:
+        pruned = await pruning.prune_rows(conn, rule, 10)
+
+    assert pruned == 1
+    left = await pool.fetchval(
+        "SELECT dispatch_id FROM rate_shares s JOIN job_attempts USING (job_id, attempt)"
+    )
+    assert left == second  # it is in progress, and counts if there is a rate again
 
 
 async def test_what_waits_for_a_rate_says_so(pool: Pool, workspace_id: UUID) -> None:
