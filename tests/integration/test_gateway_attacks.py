@@ -29,7 +29,7 @@ from runlane.settings import Settings
 from tests.integration.gateway_host import SERVICE, RawHost, present_host, raw_host, refused
 from tests.integration.worker_host import next_of, open_stream
 from tests.integration.worker_world import World, core_of, world_of
-from tests.waiting import until
+from tests.waiting import WAIT_S, until
 
 pytestmark = pytest.mark.integration
 
@@ -243,7 +243,7 @@ class TestTasks:
                 await host.poll()
 
     async def _until_noticed(self, host: RawHost, token: bytes) -> None:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(WAIT_S):
             while True:
                 await host.beat(token)
 
@@ -285,7 +285,7 @@ class TestPresence:
                     revoked = await revoke_worker(conn, world.workspace_id, worker_id, Act(reason="stolen"))
                 assert revoked is is_first
 
-            async with refused(StatusCode.UNAUTHENTICATED), asyncio.timeout(10):
+            async with refused(StatusCode.UNAUTHENTICATED), asyncio.timeout(WAIT_S):
                 await poll
             async with refused(StatusCode.UNAUTHENTICATED):
                 await host.poll()
@@ -300,7 +300,7 @@ class TestPresence:
 
             await world.pool.execute("UPDATE workers SET status = 'revoked'")
 
-            async with refused(StatusCode.UNAUTHENTICATED), asyncio.timeout(10):
+            async with refused(StatusCode.UNAUTHENTICATED), asyncio.timeout(WAIT_S):
                 await poll
 
     async def test_open_poll_of_a_frozen_worker_ends(self, world: World) -> None:
@@ -311,7 +311,7 @@ class TestPresence:
 
             await world.pool.execute("UPDATE workers SET beat_at = beat_at - interval '1 minute'")
 
-            async with refused(StatusCode.UNAVAILABLE), asyncio.timeout(10):
+            async with refused(StatusCode.UNAVAILABLE), asyncio.timeout(WAIT_S):
                 await poll
 
     async def test_polls_are_held_while_the_control_stream_is_broken(self, world: World) -> None:
@@ -321,7 +321,7 @@ class TestPresence:
             async with open_stream(world, host.host):
                 open_poll = asyncio.create_task(host.poll())
                 await until(lambda: is_polled(host))
-            async with refused(StatusCode.UNAVAILABLE), asyncio.timeout(10):
+            async with refused(StatusCode.UNAVAILABLE), asyncio.timeout(WAIT_S):
                 await open_poll
             held = asyncio.create_task(host.poll())
             async with open_stream(world, host.host), core_of(world.settings):

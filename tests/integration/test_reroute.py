@@ -21,6 +21,7 @@ from tests.integration.dispatched_run import Shape, dispatched_run
 from tests.integration.lost_jobs import LostJobs
 from tests.integration.run_world import RunWorld, graph
 from tests.integration.scan_host import Done, ScanHost, enrol, serve
+from tests.waiting import WAIT_S
 
 pytestmark = pytest.mark.integration
 
@@ -181,7 +182,7 @@ async def test_re_route_waits_for_no_cancel_that_waits_for_its_jobs(
 
     async with pool.acquire() as conn, conn.transaction():
         await conn.fetch(HOLD, run.run_id)  # where a cancel is before it locks the jobs
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(WAIT_S):
             moved = (await world.ask()).dispatches
         cancelled = await cancel_run(conn, workspace_id, run.run_id, Act())
 
