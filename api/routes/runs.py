@@ -100,7 +100,10 @@ async def show(access: ReadRuns, opened: Opened, run_id: RunId) -> RunDetail:
 
 @router.post("/{run_id}/cancel", dependencies=[Depends(no_query)], responses=problems(NotFound, Conflict))
 async def cancel(access: WriteRuns, run_id: RunId, body: Why | None = None) -> RunCancelled:
-    """Cancels a run and all its jobs that have not ended. Final at once; results in flight are discarded."""
+    """Cancels a run, final at once, and its jobs that have not ended; results in flight are discarded.
+
+    Of more than a thousand jobs the rest follows in portions, as an operation; nothing of them is begun.
+    """
     act = access.act(body.reason if body else None)
     result = await cancel_run(driver(access.conn), access.workspace_id, run_id, act)
     return RunCancelled(run_id=run_id, status=RunStatus.CANCELLED, jobs=result.jobs)

@@ -1,5 +1,7 @@
 """Cancel of a run, a step or jobs: the verdict is written here, at once; what runs is told afterwards.
 
+A cancelled run or step is closed from then on: nothing of it is dispatched or claimed. Its jobs follow in
+portions: the first in the same transaction, begun with what is in progress; the rest is an operation.
 Locks are taken in one order: the run's row, the step's row, jobs by id.
 Source: Job registry, When something goes wrong (cancellation is terminal and discards the in-flight result).
 """
@@ -13,7 +15,7 @@ from uuid import UUID
 import orjson
 
 from runlane import names
-from runlane.db import nudges, outbox, shards, waiting_fires
+from runlane.db import nudges, operation_rows, outbox, shards, waiting_fires
 from runlane.db.acts import Act, Action, Deed, StepOfRun, acted
 from runlane.db.guards import FAILED, IN_PROGRESS, is_rerun, job_may, run_may, step_may
 from runlane.db.pool import Connection, Record
@@ -47,13 +49,13 @@ _STEP = "SELECT status, tool_id FROM run_steps WHERE run_id = $1 AND step_id = $
 _JOB = "SELECT run_id, status FROM jobs WHERE workspace_id = $1 AND id = $2"
 
 
-def _doom(which: str) -> str:
+def _doom(lock: str) -> str:
     return f"""
 WITH doomed AS (
   SELECT id, status AS was FROM jobs
-  WHERE {which} AND {job_may(JobVerb.CANCEL)}
+  WHERE workspace_id = $3 AND id = ANY($4::uuid[]) AND {job_may(JobVerb.CANCEL)}
   ORDER BY id
-  FOR UPDATE
+  {lock}
 )
 UPDATE jobs
 SET status = '{JOBS.target_of(JobVerb.CANCEL)}', completed_at = clock_timestamp(), reason = $1, cause = $2
@@ -64,9 +66,18 @@ RETURNING jobs.id, jobs.workspace_id, jobs.run_id, jobs.step_id, jobs.tool_id, j
 """
 
 
-_JOBS_OF_RUN = _doom("run_id = $3 AND completed_at IS NULL")
-_JOBS_OF_STEP = _doom("run_id = $3 AND step_id = $4 AND completed_at IS NULL")
-_JOBS_BY_ID = _doom("workspace_id = $3 AND id = ANY($4::uuid[])")
+_DOOM = _doom("FOR UPDATE")
+
+# Of many, those that a merge holds are left to a later portion: the answer to a person waits for no merge.
+_DOOM_FREE = _doom("FOR UPDATE SKIP LOCKED")
+
+# What is in progress comes first: results that come between two portions are few, or none.
+_FIRST = f"""
+SELECT id, count(*) OVER () AS total FROM jobs
+WHERE run_id = $1 AND ($2::text IS NULL OR step_id = $2) AND completed_at IS NULL
+ORDER BY status <> {IN_PROGRESS}
+LIMIT $3
+"""
 
 _ATTEMPTS = f"""
 UPDATE job_attempts SET ended_at = clock_timestamp(), outcome = '{Outcome.CANCELLED}'
@@ -94,18 +105,31 @@ WHERE id = $1 AND {run_may(RunVerb.CANCEL)}
 
 
 @dataclass(frozen=True, slots=True)
+class _Wanted:
+    """The cancel of a run or, with `step_id`, of a step of it."""
+
+    action: Action
+    cause: str
+    act: Act
+    workspace_id: UUID
+    run_id: UUID
+    step_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class CancelResult:
-    """What the cancel of a run or step did; `jobs` is 0 when it had been cancelled before."""
+    """What the cancel of a run or step did."""
 
     run_id: UUID
     jobs: int
+    """Jobs that had not ended; 0 when it had been cancelled before."""
 
 
 async def cancel_run(conn: Connection, workspace_id: UUID, run_id: UUID, act: Act = NOBODY) -> CancelResult:
-    """Cancels a run and every job in it that has not ended, in one transaction of the caller.
+    """Cancels a run and every job in it that has not ended: many in portions, of which this is the first.
 
-    Idempotent: a cancelled run is left as it is. Staged results of its jobs are discarded by the settle that
-    finds nothing in progress.
+    One transaction of the caller. Idempotent: a cancelled run is left as it is. Staged results of jobs are
+    discarded by the settle that finds nothing in progress.
 
     Raises:
         NotFound: no such run in this workspace.
@@ -116,22 +140,25 @@ async def cancel_run(conn: Connection, workspace_id: UUID, run_id: UUID, act: Ac
         return CancelResult(run_id, 0)
     _require_open(run)
     await nudges.nudge_runs(conn, [run_id])
-    rows = await conn.fetch(_JOBS_OF_RUN, act.clean_reason, CAUSE_RUN, run_id)
+    wanted = _Wanted(Action.RUN_CANCEL, CAUSE_RUN, act, workspace_id, run_id)
+    rows, jobs = await _doom_first(conn, wanted)
     await conn.execute(_STEPS, run_id)
     await shards.close_shards(conn, run_id)
     await conn.execute(_CLOSE, run_id)
     await _end_attempts(conn, rows, act, CAUSE_RUN)
-    deed = Deed(Action.RUN_CANCEL, workspace_id, names.run_subject(run_id), run_id=run_id, jobs=len(rows))
+    deed = Deed(Action.RUN_CANCEL, workspace_id, names.run_subject(run_id), run_id=run_id, jobs=jobs)
     await outbox.insert(conn, [_run_event(run, workspace_id, act), acted(act, deed)])
     await waiting_fires.call_after(conn, run_id)
     await _notify(conn, {"kind": "cancel_run", "run": str(run_id)})
-    return CancelResult(run_id, len(rows))
+    await _leave_rest(conn, wanted, jobs - len(rows))
+    return CancelResult(run_id, jobs)
 
 
 async def cancel_step(conn: Connection, step: StepOfRun, act: Act = NOBODY) -> CancelResult:
-    """Cancels a step and every job in it that has not ended, in one transaction of the caller.
+    """Cancels a step and every job in it that has not ended: many in portions, of which this is the first.
 
-    Steps that need it are skipped by the run's workflow, other branches go on. Idempotent.
+    One transaction of the caller. Steps that need it are skipped by the run's workflow, other branches go on.
+    Idempotent.
 
     Raises:
         NotFound: `run.not_found`, `step.not_found`.
@@ -147,15 +174,17 @@ async def cancel_step(conn: Connection, step: StepOfRun, act: Act = NOBODY) -> C
     if found["status"] not in STEPS.sources_of(StepVerb.CANCEL):
         raise Conflict(f"the step is {found['status']} already", code="step.closed")
     await nudges.nudge_runs(conn, [step.run_id])
-    rows = await conn.fetch(_JOBS_OF_STEP, act.clean_reason, CAUSE_STEP, step.run_id, step.step_id)
+    wanted = _Wanted(Action.STEP_CANCEL, CAUSE_STEP, act, step.workspace_id, step.run_id, step.step_id)
+    rows, jobs = await _doom_first(conn, wanted)
     counts = await conn.fetchrow(_CLOSE_STEP, step.run_id, step.step_id)
     await _end_attempts(conn, rows, act, CAUSE_STEP)
     payload = StepPayload(
         run_id=step.run_id, step_id=step.step_id, tool_id=found["tool_id"], **dict(counts or {})
     )
-    await outbox.insert(conn, _step_events(step, payload, act, len(rows)))
+    await outbox.insert(conn, _step_events(step, payload, act, jobs))
     await notify_workers(conn, rows)
-    return CancelResult(step.run_id, len(rows))
+    await _leave_rest(conn, wanted, jobs - len(rows))
+    return CancelResult(step.run_id, jobs)
 
 
 async def cancel_job(conn: Connection, workspace_id: UUID, job_id: UUID, act: Act = NOBODY) -> bool:
@@ -194,7 +223,7 @@ async def cancel_jobs(
 
     The caller has nudged their runs before: rows of runs are locked before rows of jobs.
     """
-    rows = await conn.fetch(_JOBS_BY_ID, act.clean_reason, cause, workspace_id, list(job_ids))
+    rows = await conn.fetch(_DOOM, act.clean_reason, cause, workspace_id, list(job_ids))
     await _end_attempts(conn, rows, act, cause)
     await notify_workers(conn, rows)
     return len(rows)
@@ -211,6 +240,28 @@ async def notify_workers(conn: Connection, rows: Sequence[Record]) -> None:
         for start in range(0, len(pairs), NOTICE_JOBS):
             chunk = pairs[start : start + NOTICE_JOBS]
             await _notify(conn, {"kind": "cancel_jobs", "worker": worker_id, "jobs": chunk})
+
+
+async def _doom_first(conn: Connection, wanted: _Wanted) -> tuple[list[Record], int]:
+    """Cancels the first portion of what has not ended; answers its rows, and how many jobs there are in all.
+
+    The run's row is locked by now, so no job is added. Index: `jobs_live`.
+    """
+    found = await conn.fetch(_FIRST, wanted.run_id, wanted.step_id, operation_rows.CHUNK)
+    total: int = found[0]["total"] if found else 0
+    is_all = total <= operation_rows.CHUNK
+    ids = [row["id"] for row in found]
+    statement = _DOOM if is_all else _DOOM_FREE
+    rows = await conn.fetch(statement, wanted.act.clean_reason, wanted.cause, wanted.workspace_id, ids)
+    return rows, len(rows) if is_all else total
+
+
+async def _leave_rest(conn: Connection, wanted: _Wanted, jobs: int) -> None:
+    """Leaves the rest to an operation, if there is any."""
+    if jobs:
+        which = {"run_id": str(wanted.run_id), **({"step_id": wanted.step_id} if wanted.step_id else {})}
+        await operation_rows.write(conn, wanted.workspace_id, wanted.action, which, wanted.act)
+        await operation_rows.call(conn)
 
 
 async def _lock_run(conn: Connection, workspace_id: UUID, run_id: UUID) -> Record:

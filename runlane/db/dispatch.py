@@ -100,7 +100,8 @@ SELECT s.tool_id, s.jobs_total, t.toolset, t.enabled, t.wall_s, t.parallelism, t
        EXISTS (SELECT FROM jobs j WHERE j.workspace_id = s.workspace_id AND j.toolset = t.toolset
                  AND j.completed_at IS NULL AND j.{SUSPECT}) AS has_suspects,
        EXISTS (SELECT FROM blackout_windows b WHERE b.workspace_id = s.workspace_id) AS has_windows,
-       h.closed_at IS NOT NULL AS is_closed, h.owner IS DISTINCT FROM $3 AS is_superseded,
+       h.closed_at IS NOT NULL AS is_closed, s.closed_at IS NOT NULL AS is_step_closed,
+       h.owner IS DISTINCT FROM $3 AS is_superseded,
        {is_paused("s.workspace_id", "s.run_id", "t.toolset")} AS is_paused
 FROM run_steps s
 JOIN job_histories h ON h.id = s.run_id
@@ -158,6 +159,9 @@ async def next_batches(conn: Connection, call: NextBatches) -> Batches:
         if step["is_superseded"]:
             return Batches(is_closed=False, is_superseded=True)
         known = step["blocked_reason"]
+        if step["is_step_closed"]:  # what is left of it is being cancelled
+            steps.append(StepWork(step_id, is_live=False))
+            continue
         if step["is_paused"] or not step["enabled"]:
             held_by = PAUSED if step["is_paused"] else tool_off(step["tool_id"])
             work, why = await _look_at_held(conn, call, step_id, held_by)

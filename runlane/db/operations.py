@@ -14,20 +14,21 @@ from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from runlane import names
-from runlane.db import nudges, outbox
+from runlane.db import nudges, operation_rows, outbox
 from runlane.db.acts import Act, Action, Deed, acted
-from runlane.db.cancel import cancel_jobs
+from runlane.db.cancel import CAUSE_RUN, CAUSE_STEP, cancel_jobs
 from runlane.db.paging import Orders, Page, PageRequest, fetch_page
 from runlane.db.pool import Connection, Record
 from runlane.db.tables import operations
 from runlane.errors import Conflict, Invalid, NotFound
 from runlane.events import Actor
 
-CHUNK: Final = 1_000
-"""Jobs of one transaction."""
-
-CAUSE: Final = "operation"
-"""Value of the `cause` attribute of events that an operation brought about, job by job."""
+CAUSES: Final = {
+    Action.JOBS_CANCEL: "operation",
+    Action.RUN_CANCEL: CAUSE_RUN,
+    Action.STEP_CANCEL: CAUSE_STEP,
+}
+"""What an operation may do, and the `cause` attribute of events that it brings about, job by job."""
 
 ORDERS: Final[Orders] = {"created_at": (operations.c.id,)}
 
@@ -46,12 +47,6 @@ class Which:
         """The form that is kept on the row."""
         return {name: str(value) for name, value in asdict(self).items() if value is not None}
 
-
-_INSERT: Final = """
-INSERT INTO operations (workspace_id, action, filter, reason, created_by, actor)
-VALUES ($1, $2, $3, $4, $5, $6)
-RETURNING *
-"""
 
 _NEXT: Final = """
 SELECT * FROM operations WHERE finished_at IS NULL ORDER BY moved_at LIMIT 1 FOR UPDATE SKIP LOCKED
@@ -72,6 +67,13 @@ WHERE h.workspace_id = $1 AND h.closed_at IS NULL AND ($2::uuid IS NULL OR h.id 
 LIMIT $8
 """
 
+# Of a run or step that is cancelled: it is closed, and gets no more jobs.
+_LEFT: Final = """
+SELECT id, run_id FROM jobs
+WHERE run_id = $1 AND ($2::text IS NULL OR step_id = $2) AND completed_at IS NULL
+LIMIT $3
+"""
+
 _MOVE: Final = """
 UPDATE operations
 SET matched = matched + $2, changed = changed + $3, moved_at = clock_timestamp(),
@@ -80,9 +82,9 @@ WHERE id = $1
 RETURNING *
 """
 
-_ABORT: Final = """
+_ABORT: Final = f"""
 UPDATE operations SET finished_at = clock_timestamp(), is_aborted = true
-WHERE workspace_id = $1 AND id = $2 AND finished_at IS NULL
+WHERE workspace_id = $1 AND id = $2 AND finished_at IS NULL AND action = '{Action.JOBS_CANCEL}'
 RETURNING *
 """
 
@@ -107,16 +109,11 @@ async def begin_cancel(conn: Connection, workspace_id: UUID, which: Which, act: 
         raise NotFound("no such run", code="run.not_found")
     if which.target_id is not None and not await conn.fetchval(_HAS_TARGET, workspace_id, which.target_id):
         raise NotFound("no such target", code="target.not_found")
-    actor = {"id": act.actor.id, "type": act.actor.type} if act.actor else None
-    row = await conn.fetchrow(
-        _INSERT, workspace_id, Action.JOBS_CANCEL, which.as_json(), act.clean_reason, act.name, actor
-    )
-    if row is None:
-        raise NotFound("no such workspace", code="workspace.not_found")
+    row = await operation_rows.write(conn, workspace_id, Action.JOBS_CANCEL, which.as_json(), act)
     await outbox.insert(conn, [acted(act, _deed(row, Action.JOBS_CANCEL))])
     moved = await _advance(conn, row)
     if moved["finished_at"] is None:
-        await conn.execute("SELECT pg_notify($1, '')", names.OPERATIONS_CHANNEL)
+        await operation_rows.call(conn)
     return dict(moved)
 
 
@@ -137,7 +134,7 @@ async def abort(conn: Connection, workspace_id: UUID, operation_id: UUID, act: A
 
     Raises:
         NotFound: `operation.not_found`.
-        Conflict: `operation.finished`.
+        Conflict: `operation.finished`; `operation.final`, the run or step is cancelled, and so are its jobs.
     """
     row = await conn.fetchrow(_ABORT, workspace_id, operation_id)
     if row is not None:
@@ -146,6 +143,8 @@ async def abort(conn: Connection, workspace_id: UUID, operation_id: UUID, act: A
     found = await conn.fetchrow(_FIND, workspace_id, operation_id)
     if found is None:
         raise NotFound("no such operation", code="operation.not_found")
+    if found["action"] != Action.JOBS_CANCEL:
+        raise Conflict("the cancel of a run or step is final", code="operation.final")
     if not found["is_aborted"]:
         raise Conflict("the operation is finished", code="operation.finished")
     return dict(found)
@@ -171,28 +170,42 @@ async def list_operations(conn: AsyncConnection, workspace_id: UUID, page: PageR
 
 
 async def _advance(conn: Connection, row: Record) -> Record:
-    """One chunk: finds jobs unlocked, nudges their workflows, then locks and cancels what is still live."""
+    """One chunk: finds jobs unlocked, nudges their workflows, then locks and cancels what is still live.
+
+    The workflow of a run or step that is cancelled was told at once, and is again when all is done.
+    """
+    action, which = Action(row["action"]), row["filter"]
+    found = await _find(conn, row)
+    is_done = len(found) < operation_rows.CHUNK
+    concerned = {job["run_id"] for job in found}
+    if action is not Action.JOBS_CANCEL:
+        concerned = {UUID(which["run_id"])} if is_done else set()
+    await nudges.nudge_runs(conn, sorted(concerned))
+    actor = Actor(**row["actor"]) if row["actor"] else None
+    act = Act(actor, row["created_by"], row["reason"])
+    ids = [job["id"] for job in found]
+    changed = await cancel_jobs(conn, row["workspace_id"], ids, act, cause=CAUSES[action])
+    moved = await conn.fetchrow(_MOVE, row["id"], len(found), changed, is_done)
+    return moved if moved is not None else row
+
+
+async def _find(conn: Connection, row: Record) -> list[Record]:
+    """The next jobs of an operation that have not ended, unlocked. Index: `jobs_live`."""
     which = row["filter"]
-    found = await conn.fetch(
+    run_id, step_id = which.get("run_id"), which.get("step_id")
+    if row["action"] != Action.JOBS_CANCEL:
+        return await conn.fetch(_LEFT, run_id, step_id, operation_rows.CHUNK)
+    return await conn.fetch(
         _MATCH,
         row["workspace_id"],
-        which.get("run_id"),
-        which.get("step_id"),
+        run_id,
+        step_id,
         which.get("tool_id"),
         which.get("target_id"),
         which.get("status"),
         row["as_of"],
-        CHUNK,
+        operation_rows.CHUNK,
     )
-    changed = 0
-    if found:
-        await nudges.nudge_runs(conn, sorted({job["run_id"] for job in found}))
-        actor = Actor(**row["actor"]) if row["actor"] else None
-        act = Act(actor, row["created_by"], row["reason"])
-        changed = await cancel_jobs(conn, row["workspace_id"], [job["id"] for job in found], act, cause=CAUSE)
-    is_done = len(found) < CHUNK
-    moved = await conn.fetchrow(_MOVE, row["id"], len(found), changed, is_done)
-    return moved if moved is not None else row
 
 
 def _deed(row: Record, action: Action) -> Deed:

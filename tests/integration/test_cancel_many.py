@@ -10,7 +10,7 @@ import pytest
 
 from activities.verdicts import events_of
 from lanes.operations import carry_on, run_operations
-from runlane.db import cancel, operations, outbox, priorities, runs, settle
+from runlane.db import cancel, operation_rows, operations, outbox, priorities, runs, settle
 from runlane.db.acts import Act
 from runlane.db.cancel import cancel_job
 from runlane.db.operations import Which, abort, advance, begin_cancel
@@ -109,7 +109,7 @@ async def test_cancel_of_100000_jobs_by_filter_writes_one_event_each_and_touches
     await as_owner(database, _COUNT_TOUCHES)
 
     begun = await begin(pool, workspace_id, Which(run_id=run_id))
-    assert (begun["changed"], begun["finished_at"]) == (operations.CHUNK, None)
+    assert (begun["changed"], begun["finished_at"]) == (operation_rows.CHUNK, None)
     await add_jobs(pool, workspace_id, run_id, 3)
 
     async with pool.acquire() as conn:  # whoever carries it on dies before the commit
@@ -123,7 +123,7 @@ async def test_cancel_of_100000_jobs_by_filter_writes_one_event_each_and_touches
     assert row is not None
     assert (row["matched"], row["changed"]) == (MANY, MANY)
     assert row["finished_at"] is not None
-    assert sum(chunks) == MANY // operations.CHUNK
+    assert sum(chunks) == MANY // operation_rows.CHUNK
     statuses = await pool.fetch("SELECT status, count(*) FROM jobs GROUP BY status")
     assert dict(map(tuple, statuses)) == {"cancelled": MANY, "pending": 3}
     assert await pool.fetchval("SELECT count(*) FROM touches") == MANY
@@ -136,7 +136,7 @@ async def test_cancel_of_100000_jobs_by_filter_writes_one_event_each_and_touches
 async def test_operation_goes_on_in_the_lanes_as_soon_as_it_is_written(
     pool: Pool, workspace_id: UUID, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(operations, "CHUNK", 2)
+    monkeypatch.setattr(operation_rows, "CHUNK", 2)
     stop = asyncio.Event()
     lane = asyncio.create_task(run_operations(settings, stop))
     await until(lambda: pool.fetchval(_LISTENS))
@@ -209,7 +209,7 @@ async def test_empty_filter_and_foreign_things_are_refused(pool: Pool, workspace
 async def test_aborted_operation_leaves_the_rest(
     pool: Pool, workspace_id: UUID, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(operations, "CHUNK", 2)
+    monkeypatch.setattr(operation_rows, "CHUNK", 2)
     run_id = await run_of(pool, workspace_id, 5)
     begun = await begin(pool, workspace_id, Which(run_id=run_id))
     operation_id = UUID(str(begun["id"]))
@@ -244,7 +244,8 @@ async def test_acts_do_not_read_finished_jobs(pool: Pool, workspace_id: UUID) ->
 
     for sql, arguments in (
         (operations._MATCH, [workspace_id, *[None] * 5, datetime.now(UTC), 1000]),
-        (cancel._JOBS_OF_STEP, [None, None, run_id, "a"]),
+        (cancel._FIRST, [run_id, "a", 1000]),
+        (operations._LEFT, [run_id, None, 1000]),
         (priorities._JOBS_OF_STEP, [1, run_id, "a"]),
         (runs._EMPTY, [run_id, "run/x"]),
     ):

@@ -74,6 +74,9 @@ BREACHES = {
     "I5.closed_runs_have_no_open_steps": """
         UPDATE run_steps SET status = 'running', closed_at = NULL WHERE step_id = 'b'
         """,
+    "I5.cancels_end": """
+        INSERT INTO operations (workspace_id, action, filter) VALUES ('{w}', 'jobs.cancel', '{{}}')
+        """,
     "I5.runs_close": "UPDATE job_histories SET status = 'running', closed_at = NULL",
     "I6.cause_before_effect": "UPDATE run_steps SET closed_at = now() WHERE step_id = 'a'",
     "I6.subjects_keep_their_order": """

@@ -37,7 +37,7 @@ waits = st.builds(
     blackout=st.none() | st.just("blackout until tomorrow"),
     pauses=st.lists(st.builds(Pause, st.sampled_from(PauseScope), moments, texts, texts), max_size=3),
     is_run_started=st.booleans(),
-    step_status=st.sampled_from((StepStatus.WAITING, StepStatus.RUNNING)),
+    step_status=st.sampled_from((StepStatus.WAITING, StepStatus.RUNNING, StepStatus.CANCELLED)),
     open_needs=st.lists(st.text(max_size=5), max_size=2),
     has_target=st.booleans(),
     is_tool_enabled=st.booleans(),
@@ -88,7 +88,7 @@ def _without(waiting: Waiting, reason: Reason) -> Waiting:
             return _lifted(waiting, PauseScope.TOOLSET)
         case Reason.RUN_NOT_STARTED:
             return replace(waiting, is_run_started=True)
-        case Reason.UPSTREAM:
+        case Reason.UPSTREAM | Reason.CANCELLED:
             return replace(waiting, step_status=StepStatus.RUNNING)
         case Reason.TARGET_GONE:
             return replace(waiting, has_target=True)
