@@ -77,32 +77,39 @@ _SERVICE = """s.id AS subject_id, a.target_id, a.id AS asset_id, s.id AS service
        jsonb_build_object('host', a.value, 'kind', 'host', 'port', s.port,
                           'address', coalesce(host(s.address), host(a.addresses[1])))"""
 
+_FIRST: Final = UUID(int=0)
+"""Before every id: with a condition of its own for no cursor, a prepared plan would not start behind one."""
+
 _SUBJECTS: Final = {
-    FansOut.TARGETS: f"""
+    # Target by target behind the cursor: a planner that joins first reads the whole selection for each chunk.
+    FansOut.TARGETS: """
 SELECT t.id AS subject_id, t.id AS target_id, NULL::uuid AS asset_id, NULL::uuid AS service_id, t.network_id,
        jsonb_build_object('host', t.value, 'kind', t.kind,
                           'address', CASE WHEN t.kind = 'ip' THEN t.value END) AS spec
-{_TARGETS}
-WHERE r.run_id = $1 AND t.created_at <= $2 AND ($3::uuid IS NULL OR t.id > $3)
-ORDER BY t.id
+FROM run_targets r
+CROSS JOIN LATERAL (
+  SELECT * FROM targets t WHERE t.id = r.target_id AND t.deleted_at IS NULL AND t.created_at <= $2 OFFSET 0
+) t
+WHERE r.run_id = $1 AND r.target_id > $3
+ORDER BY r.target_id
 LIMIT $4""",
     FansOut.ASSETS: f"""
 SELECT a.id AS subject_id, a.target_id, a.id AS asset_id, NULL::uuid AS service_id, t.network_id,
        jsonb_build_object('host', a.value, 'kind', 'host', 'address', host(a.addresses[1])) AS spec
 {_ASSETS}
-WHERE r.run_id = $1 AND a.created_at <= $2 AND ($3::uuid IS NULL OR a.id > $3)
+WHERE r.run_id = $1 AND a.created_at <= $2 AND a.id > $3
 ORDER BY a.id
 LIMIT $4""",
     FansOut.SERVICES: f"""
 SELECT {_SERVICE} || jsonb_build_object('tls', s.is_tls) AS spec
 {_OPEN_SERVICES}
-WHERE r.run_id = $1 AND s.protocol = 'tcp' AND ($3::uuid IS NULL OR s.id > $3)
+WHERE r.run_id = $1 AND s.protocol = 'tcp' AND s.id > $3
 ORDER BY s.id
 LIMIT $4""",
     FansOut.WEB_SERVICES: f"""
 SELECT {_SERVICE} || jsonb_build_object('url', s.url) AS spec
 {_OPEN_SERVICES}
-WHERE r.run_id = $1 AND s.web_seen_at IS NOT NULL AND ($3::uuid IS NULL OR s.id > $3)
+WHERE r.run_id = $1 AND s.web_seen_at IS NOT NULL AND s.id > $3
 ORDER BY s.id
 LIMIT $4""",
 }
@@ -144,7 +151,7 @@ async def admit_chunk(conn: Connection, run_id: UUID, step_id: str) -> Admitted:
         await preparing.prepare_some(conn, run_id)
         return Admitted(0, is_done=False)
     subjects = await conn.fetch(
-        _SUBJECTS[step["fans_out"]], run_id, step["scope_as_of"], step["admit_cursor"], CHUNK
+        _SUBJECTS[step["fans_out"]], run_id, step["scope_as_of"], step["admit_cursor"] or _FIRST, CHUNK
     )
     if step["is_unprepared"]:
         await preparing.prepare_these(conn, run_id, [subject["target_id"] for subject in subjects])

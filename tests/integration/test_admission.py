@@ -1,14 +1,19 @@
 """Admission of a step's jobs: what is written once, and from which scope."""
 
+import re
+from datetime import UTC, datetime
 from uuid import UUID
 
 import pytest
 
+from runlane.db import admit
 from runlane.db.admit import admit_chunk, open_step
 from runlane.db.cancel import cancel_run
 from runlane.db.pool import Pool
 from runlane.db.starting import StartRun, start_run
 from runlane.definitions import parse_definition
+from runlane.tools import FansOut
+from tests.integration.test_plans import plan
 
 pytestmark = pytest.mark.integration
 
@@ -16,6 +21,13 @@ TARGET = """
 INSERT INTO targets (workspace_id, kind, value) VALUES ($1, 'domain', $2 || '.lab.test') RETURNING id
 """
 BEGIN_ANEW = "UPDATE run_steps SET admit_cursor = NULL, admitted_at = NULL"
+MANY_TARGETS = """
+WITH made AS (
+  INSERT INTO targets (workspace_id, kind, value)
+  SELECT $1, 'domain', 'many-' || n || '.lab.test' FROM generate_series(1, 20000) n RETURNING id
+)
+INSERT INTO run_targets (workspace_id, run_id, target_id) SELECT $1, $2, id FROM made
+"""
 CREATED = "SELECT count(*) FROM outbox WHERE type = 'job.created'"
 
 
@@ -27,7 +39,7 @@ async def begin(pool: Pool, workspace_id: UUID, *hosts: str) -> UUID:
         return (await start_run(conn, StartRun(workspace_id, definition, targets, "test"))).run_id
 
 
-async def admit(pool: Pool, run_id: UUID) -> int:
+async def admit_next(pool: Pool, run_id: UUID) -> int:
     """Admits the next chunk; returns how many jobs that were."""
     async with pool.acquire() as conn, conn.transaction():
         await open_step(conn, run_id, "only")
@@ -40,7 +52,7 @@ async def test_admission_that_is_repeated_writes_no_job_and_no_event_twice(
     run_id = await begin(pool, workspace_id, "a", "b", "c")
     await pool.execute(BEGIN_ANEW)
 
-    again = await admit(pool, run_id)
+    again = await admit_next(pool, run_id)
 
     assert again == 0
     assert await pool.fetchval("SELECT count(*) FROM jobs") == await pool.fetchval(CREATED) == 3
@@ -55,7 +67,20 @@ async def test_target_that_came_after_the_step_had_opened_is_not_in_its_scope(
     await pool.execute("INSERT INTO run_targets VALUES ($1, $2, $3)", workspace_id, run_id, late)
     await pool.execute(BEGIN_ANEW)
 
-    assert await admit(pool, run_id) == 0
+    assert await admit_next(pool, run_id) == 0
+
+
+async def test_chunk_of_a_large_step_reads_no_target_before_its_cursor(
+    pool: Pool, workspace_id: UUID
+) -> None:
+    run_id = await begin(pool, workspace_id, *(f"h{number}" for number in range(3)))
+    await pool.execute(MANY_TARGETS, workspace_id, run_id)
+    await pool.execute("ANALYZE targets, run_targets")
+
+    found = await plan(pool, admit._SUBJECTS[FansOut.TARGETS], run_id, datetime.now(UTC), admit._FIRST, 1000)
+
+    assert re.search(r"Index (Only )?Scan using run_targets_pkey.*\n.*target_id > ", found), found
+    assert not re.search(r"Sort|Hash|Seq Scan", found), found
 
 
 async def test_cancelled_run_admits_no_more(pool: Pool, workspace_id: UUID) -> None:
@@ -65,5 +90,5 @@ async def test_cancelled_run_admits_no_more(pool: Pool, workspace_id: UUID) -> N
     async with pool.acquire() as conn, conn.transaction():
         await cancel_run(conn, workspace_id, run_id)
 
-    assert await admit(pool, run_id) == 0
+    assert await admit_next(pool, run_id) == 0
     assert await pool.fetchval("SELECT count(*) FROM jobs") == 0
