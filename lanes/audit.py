@@ -11,6 +11,8 @@ class AuditSink:
     """Sink of the audit lane. Source: Event bridge, Lanes."""
 
     lane = Lane.AUDIT
+    is_ordered = True
+    from_oldest = True
 
     def accepts(self, event_type: str) -> bool:
         """Whether the policy wants the event kept."""

@@ -9,10 +9,11 @@ import structlog
 from lanes.audit import AuditSink
 from lanes.blackouts import run_blackouts
 from lanes.commands import run_command_relay
-from lanes.loop import LaneConfig, Sink, run_lane
+from lanes.loop import LaneConfig, run_lane
 from lanes.operations import run_operations
 from lanes.outages import is_transient, new_backoff
 from lanes.relay import RelayConfig, run_relay
+from lanes.sink import Sink
 from lanes.watch import run_watch
 from runlane.backoff import pause
 from runlane.errors import Refused

@@ -1,10 +1,11 @@
 """The event stream in Redis or Valkey: publish in steps of exactly one, read by group, dead-letter.
 
-All commands of the bus are here, for servers from Redis 7.2 and Valkey 8 on, one primary. Replies are those
+All commands of the bus are here, for servers from Redis 7.0 and Valkey 8 on, one primary. Replies are those
 of protocol 2. A publish is never repeated by the client library: the relay decides what to send again.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Final, TypeAlias, cast
@@ -99,6 +100,18 @@ class Entry:
     fields: Fields
 
 
+@dataclass(frozen=True, slots=True)
+class Pending:
+    """An entry that was delivered and not acknowledged; without sequence when it was trimmed."""
+
+    id: str
+    sequence: int | None
+
+
+class GroupLost(Exception):
+    """The consumer group is gone, and with it what was pending."""
+
+
 def connect(url: str, *, block_s: float = 0.0) -> Redis:
     """A client of one connection whose reads may block for `block_s`. It repeats nothing by itself."""
     return Redis.from_url(
@@ -174,28 +187,59 @@ class LaneReader:
         self._redis = redis
         self._lane = lane
         self._failures = f"{names.EVENT_STREAM}:failures:{lane}"
+        self._claim_from: Any = "0-0"
 
-    async def read_pending(self, count: int) -> list[Entry]:
-        """The oldest entries that were delivered and not acknowledged."""
-        return await self._read("0", count, None)
+    async def read_pending(self, count: int, after: str = "0") -> list[Entry]:
+        """The oldest entries behind `after` that were delivered and not acknowledged."""
+        return await self._read(after, count, None)
 
-    async def read_new(self, count: int, block: timedelta) -> list[Entry]:
-        """Entries never delivered before; waits up to `block` for the first."""
-        return await self._read(">", count, int(block.total_seconds() * 1000))
+    async def read_new(self, count: int, block: timedelta | None) -> list[Entry]:
+        """Entries never delivered before; waits up to `block` for the first (None: not at all)."""
+        return await self._read(">", count, None if block is None else int(block.total_seconds() * 1000))
 
     async def _read(self, after: str, count: int, block_ms: int | None) -> list[Entry]:
-        try:
+        with _group_at(self._lane):
             reply = await self._redis.xreadgroup(
                 self._lane, self._lane, {names.EVENT_STREAM: after}, count=count, block=block_ms
             )
-        except ResponseError as error:
-            if not str(error).startswith(("NOGROUP", "UNBLOCKED")):
-                raise
-            log.warning("group_lost", lane=self._lane)
-            await self.ensure_group()
-            return []
         streams = cast("list[tuple[bytes, object]]", reply)  # one stream was asked for; protocol 2: a list
         return _entries(streams[0][1]) if streams else []
+
+    async def claim_idle(self, count: int, idle: timedelta) -> list[Entry]:
+        """Pending entries that nobody touched for `idle`; the next call goes on behind them.
+
+        Those that were trimmed meanwhile are off the pending list, and come as entries without fields.
+        """
+        with _group_at(self._lane):
+            cursor, claimed, trimmed = await self._redis.xautoclaim(
+                names.EVENT_STREAM,
+                self._lane,
+                self._lane,
+                min_idle_time=int(idle.total_seconds() * 1000),
+                start_id=self._claim_from,
+                count=count,
+            )
+        self._claim_from = cursor
+        return [*(Entry(entry_id.decode(), {}) for entry_id in trimmed), *_entries(claimed)]
+
+    async def untried(self, entries: Sequence[Entry]) -> list[Entry]:
+        """Those of `entries` at whose event no attempt is counted."""
+        if not entries:
+            return []
+        keys = [str(int(entry.fields.get(b"sequence", b"0") or b"0")) for entry in entries]
+        counts = await cast("Awaitable[list[bytes | None]]", self._redis.hmget(self._failures, keys))
+        return [entry for entry, count in zip(entries, counts, strict=True) if not int(count or 0)]
+
+    async def oldest_pending(self) -> Pending | None:
+        """The oldest entry that was delivered and not acknowledged, None when there is none."""
+        with _group_at(self._lane):
+            found = await self._redis.xpending_range(names.EVENT_STREAM, self._lane, "-", "+", 1)
+        if not found:
+            return None
+        entry_id = cast("bytes", found[0]["message_id"])
+        page = _entries(await self._redis.xrange(names.EVENT_STREAM, entry_id, entry_id))
+        digits = page[0].fields.get(b"sequence", b"") if page else b""
+        return Pending(entry_id.decode(), int(digits) if digits.isdigit() else None)
 
     async def ensure_group(self) -> None:
         """Makes the group, reading from the start of the stream.
@@ -210,10 +254,10 @@ class LaneReader:
         else:
             log.info("group_created", lane=self._lane)
 
-    async def acknowledge(self, entry_ids: Sequence[str], attempted: int | None = None) -> None:
-        """Takes entries off the pending list, and forgets the attempts at the event `attempted`."""
-        if attempted is not None:
-            await self._redis.hdel(self._failures, str(attempted))
+    async def acknowledge(self, entry_ids: Sequence[str], attempted: Sequence[int] = ()) -> None:
+        """Takes entries off the pending list, and forgets the attempts at the events `attempted`."""
+        if attempted:
+            await self._redis.hdel(self._failures, *map(str, attempted))
         if entry_ids:
             await self._redis.xack(names.EVENT_STREAM, self._lane, *entry_ids)
 
@@ -233,6 +277,18 @@ class LaneReader:
             pipe.xadd(key, record, maxlen=DLQ_CAP, approximate=True)
             pipe.expire(key, DLQ_RETENTION)
             await pipe.execute()
+
+
+@contextmanager
+def _group_at(lane: str) -> Iterator[None]:
+    """Says in one way that the group, or the whole stream, is not there."""
+    try:
+        yield
+    except ResponseError as error:
+        if not str(error).startswith(("NOGROUP", "UNBLOCKED")):
+            raise
+        log.warning("group_lost", lane=lane)
+        raise GroupLost(lane) from error
 
 
 def _entries(reply: object) -> list[Entry]:

@@ -13,12 +13,15 @@ import pytest_asyncio
 from hypothesis import HealthCheck
 from hypothesis import settings as hypothesis_settings
 from redis.asyncio import Redis
+from redis.exceptions import RedisError
 
 from runlane.db import invariants
 from runlane.db.migrate import seed_tools, upgrade
 from runlane.db.pool import Pool, open_pool
 from runlane.settings import Settings
 from runlane.stack.supervisor import Stack
+from tests.redis_servers import EMBEDDED, INSTALLED, installed_server, run_installed
+from tests.waiting import until
 
 # How fast an example is says nothing: the machine may have other things to do.
 hypothesis_settings.register_profile("runlane", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -106,10 +109,42 @@ async def pool(database: Database) -> AsyncIterator[Pool]:
     await opened.close()
 
 
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Tests with the mark `each_redis` run on the embedded server, and again on that of the system."""
+    if "redis_server" in metafunc.fixturenames:
+        is_marked = metafunc.definition.get_closest_marker("each_redis") is not None
+        servers = [EMBEDDED, INSTALLED] if is_marked else [EMBEDDED]
+        metafunc.parametrize("redis_server", servers, indirect=True, scope="session")
+
+
+@pytest_asyncio.fixture(scope="session")
+async def redis_server(
+    request: pytest.FixtureRequest, stack: Stack, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[str]:
+    """URL of a server that speaks the protocol of Redis, without database."""
+    if request.param == EMBEDDED:
+        yield stack.urls.redis
+        return
+    if installed_server() is None:
+        pytest.skip("no redis-server on this machine")
+    with run_installed(tmp_path_factory.mktemp("redis")) as url:
+        client: Redis = Redis.from_url(url)
+
+        async def answers() -> bool:
+            try:
+                return bool(await client.ping())
+            except (OSError, RedisError):
+                return False
+
+        await until(answers)
+        await client.aclose()
+        yield url
+
+
 @pytest_asyncio.fixture
-async def redis(stack: Stack) -> AsyncIterator[Redis]:
+async def redis(redis_server: str) -> AsyncIterator[Redis]:
     """An empty Redis database."""
-    client: Redis = Redis.from_url(f"{stack.urls.redis}/{TEST_REDIS_DB}", protocol=2)
+    client: Redis = Redis.from_url(f"{redis_server}/{TEST_REDIS_DB}", protocol=2)
     await client.flushdb()
     yield client
     await client.flushdb()
@@ -117,14 +152,14 @@ async def redis(stack: Stack) -> AsyncIterator[Redis]:
 
 
 @pytest.fixture
-def settings(stack: Stack, database: Database, redis: Redis, tmp_path: Path) -> Settings:
+def settings(stack: Stack, database: Database, redis: Redis, redis_server: str, tmp_path: Path) -> Settings:
     """Settings of a process on the test's database and Redis database."""
     values = {k.removeprefix("RUNLANE_").lower(): v for k, v in stack.environment().items()}
     values |= {
         "database_url": database.owner,
         "database_api_url": database.api,
         "database_system_url": database.system,
-        "redis_url": f"{stack.urls.redis}/{TEST_REDIS_DB}",
+        "redis_url": f"{redis_server}/{TEST_REDIS_DB}",
         "state_dir": str(tmp_path / "state"),
         "stream_cap": "100000",
     }

@@ -70,12 +70,14 @@ INSERT INTO bus_state DEFAULT VALUES;
 CREATE TABLE lane_checkpoints (
   lane text PRIMARY KEY,
   last_seq bigint NOT NULL DEFAULT 0,
+  read_seq bigint NOT NULL DEFAULT 0,
   last_entry_id text,
   lost bigint NOT NULL DEFAULT 0,
   live_at timestamptz,
   updated_at timestamptz NOT NULL DEFAULT clock_timestamp()
 );
 COMMENT ON COLUMN lane_checkpoints.last_seq IS 'everything up to here was handled';
+COMMENT ON COLUMN lane_checkpoints.read_seq IS 'everything up to here was read; what is missing behind it is a gap';
 COMMENT ON COLUMN lane_checkpoints.live_at IS 'last sign of the lane''s loop: a lane dead for long leaves the brake';
 
 CREATE FUNCTION runlane_drop_outbox_partition(partition text) RETURNS boolean

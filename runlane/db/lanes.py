@@ -12,19 +12,20 @@ from runlane.db.pool import Connection
 INBOX_RETENTION: Final = timedelta(days=8)
 """A day more than the outbox is kept: what cannot be read again cannot come twice."""
 
-# A new lane begins with the oldest event that the outbox still has.
 _ENSURE: Final = """
-INSERT INTO lane_checkpoints (lane, last_seq, live_at)
-SELECT $1, coalesce((SELECT min(bus_seq) - 1 FROM outbox WHERE bus_seq IS NOT NULL),
-                    (SELECT last_seq FROM bus_state)), clock_timestamp()
+INSERT INTO lane_checkpoints (lane, last_seq, read_seq, live_at)
+SELECT $1, start.seq, start.seq, clock_timestamp()
+FROM (SELECT coalesce((SELECT min(bus_seq) - 1 FROM outbox WHERE bus_seq IS NOT NULL AND $2),
+                      (SELECT last_seq FROM bus_state)) AS seq) AS start
 ON CONFLICT (lane) DO NOTHING
 """
 
 _ADVANCE: Final = """
 UPDATE lane_checkpoints SET
-  last_seq = $2, last_entry_id = coalesce($3, last_entry_id), lost = lost + $4,
+  last_seq = greatest(last_seq, $2), read_seq = greatest(last_seq, $2, $5),
+  last_entry_id = coalesce($3, last_entry_id), lost = lost + $4,
   live_at = clock_timestamp(), updated_at = clock_timestamp()
-WHERE lane = $1 AND last_seq < $2
+WHERE lane = $1
 """
 
 _RECEIVE: Final = """
@@ -42,16 +43,24 @@ DELETE FROM lane_inbox WHERE (lane, event_id) IN (
 
 @dataclass(frozen=True, slots=True)
 class Advance:
-    """How far a lane came. `lost`: events on the way that neither stream nor outbox has any more."""
+    """How far a lane has handled. `lost`: events on the way that neither stream nor outbox has any more."""
 
     last_seq: int
     entry_id: str | None = None
     lost: int = 0
 
 
-async def ensure(conn: Connection, lane: str) -> None:
-    """Makes the lane's row if it has none."""
-    await conn.execute(_ENSURE, lane)
+@dataclass(frozen=True, slots=True)
+class Position:
+    """How far a lane came. Everything up to `last_seq` was handled, everything up to `read_seq` was read."""
+
+    last_seq: int
+    read_seq: int
+
+
+async def ensure(conn: Connection, lane: str, *, from_oldest: bool) -> None:
+    """Makes the lane's row if it has none: it begins with the oldest event of the outbox, or the next."""
+    await conn.execute(_ENSURE, lane, from_oldest)
 
 
 async def take_turn(conn: Connection, lane: str) -> bool:
@@ -59,10 +68,23 @@ async def take_turn(conn: Connection, lane: str) -> bool:
     return await try_lock(conn, lane_turn(lane))
 
 
-async def checkpoint(conn: Connection, lane: str) -> int:
-    """Locks the lane's row and reads how far it came: everything up to there was handled."""
-    last: int = await conn.fetchval("SELECT last_seq FROM lane_checkpoints WHERE lane = $1 FOR UPDATE", lane)
-    return last
+async def position(conn: Connection, lane: str) -> Position:
+    """Locks the lane's row and reads how far it came."""
+    (row,) = await conn.fetch(
+        "SELECT last_seq, read_seq FROM lane_checkpoints WHERE lane = $1 FOR UPDATE", lane
+    )
+    return Position(*row.values())
+
+
+async def published(conn: Connection) -> int:
+    """The newest event that is on the stream, or was."""
+    number: int = await conn.fetchval("SELECT published_seq FROM bus_state")
+    return number
+
+
+async def rewind(conn: Connection, lane: str) -> None:
+    """Has the lane read again from its checkpoint on: the inbox knows what it has handled of it."""
+    await conn.execute("UPDATE lane_checkpoints SET read_seq = last_seq WHERE lane = $1", lane)
 
 
 async def receive(conn: Connection, lane: str, event_ids: Sequence[UUID]) -> set[UUID]:
@@ -71,14 +93,9 @@ async def receive(conn: Connection, lane: str, event_ids: Sequence[UUID]) -> set
     return {row["event_id"] for row in rows}
 
 
-async def advance(conn: Connection, lane: str, to: Advance) -> None:
-    """Moves the checkpoint forward, never back, and counts what was lost on the way."""
-    await conn.execute(_ADVANCE, lane, to.last_seq, to.entry_id, to.lost)
-
-
-async def beat(conn: Connection, lane: str) -> None:
-    """Says that the lane's loop lives: the relay waits for it."""
-    await conn.execute("UPDATE lane_checkpoints SET live_at = clock_timestamp() WHERE lane = $1", lane)
+async def advance(conn: Connection, lane: str, to: Advance, *, read_seq: int) -> None:
+    """Moves the checkpoint forward, never back, counts what was lost on the way, and says that it lives."""
+    await conn.execute(_ADVANCE, lane, to.last_seq, to.entry_id, to.lost, read_seq)
 
 
 async def prune_inbox(conn: Connection, limit: int) -> int:

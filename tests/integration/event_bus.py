@@ -14,9 +14,10 @@ from uuid import UUID, uuid4
 from redis.asyncio import Redis
 
 from lanes.audit import AuditSink
-from lanes.loop import LaneConfig, Sink, run_lane
+from lanes.loop import LaneConfig, run_lane
 from lanes.relay import RelayConfig, run_relay
 from lanes.runner import Part, supervise
+from lanes.sink import Sink
 from runlane import names
 from runlane.db import outbox
 from runlane.db.event_counts import count_unpublished

@@ -9,9 +9,9 @@ import pytest
 import structlog.testing
 from redis.asyncio import Redis
 
-from lanes import loop, outages
+from lanes import outages, turns
 from lanes.audit import AuditSink
-from lanes.loop import MAX_ATTEMPTS
+from lanes.turns import MAX_ATTEMPTS
 from runlane import names
 from runlane.db.pool import Connection, Pool
 from runlane.events import BusEvent, Envelope
@@ -30,7 +30,7 @@ from tests.integration.event_bus import (
 )
 from tests.waiting import until
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.each_redis]
 
 LONG_TOKEN = "Q" * 45
 
@@ -38,7 +38,7 @@ LONG_TOKEN = "Q" * 45
 @pytest.fixture(autouse=True)
 def _quick_lane(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(outages, "FIRST_PAUSE", timedelta(milliseconds=5))
-    monkeypatch.setattr(loop, "BLOCK", timedelta(milliseconds=100))
+    monkeypatch.setattr(turns, "BLOCK", timedelta(milliseconds=100))
     with structlog.testing.capture_logs():
         yield
 

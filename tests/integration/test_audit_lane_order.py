@@ -6,8 +6,8 @@ from uuid import UUID, uuid4
 import pytest
 from redis.asyncio import Redis
 
-from lanes import loop
-from lanes.loop import MAX_ATTEMPTS
+from lanes import turns
+from lanes.turns import MAX_ATTEMPTS
 from runlane import names
 from runlane.db.pool import Pool
 from runlane.events import EVENT_CATALOG, Actor, envelope, payloads
@@ -26,12 +26,12 @@ from tests.integration.event_bus import (
 )
 from tests.waiting import until
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.each_redis]
 
 
 @pytest.fixture(autouse=True)
 def _quick_lane(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loop, "BLOCK", timedelta(milliseconds=100))
+    monkeypatch.setattr(turns, "BLOCK", timedelta(milliseconds=100))
 
 
 async def publish(pool: Pool, settings: Settings, workspace_id: UUID, count: int) -> None:

@@ -29,7 +29,7 @@ from tests.integration.event_bus import (
 )
 from tests.waiting import until
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.each_redis]
 
 EVENTS = 10_000
 BATCH = 50

@@ -21,7 +21,7 @@ from tests.integration.event_bus import (
 )
 from tests.waiting import until
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.each_redis]
 
 
 async def publish(pool: Pool, settings: Settings, workspace_id: UUID, count: int) -> None:

@@ -8,8 +8,8 @@ import pytest
 import structlog.testing
 from redis.asyncio import Redis
 
-from lanes.loop import BLOCK
 from lanes.runner import run_lanes, supervise
+from lanes.turns import BLOCK
 from runlane.db.pool import Pool
 from runlane.errors import Invalid
 from runlane.settings import Settings

@@ -9,7 +9,7 @@ from runlane.settings import Settings
 from runlane.stream import Published, Publisher
 from tests.integration.event_bus import entries, sequences
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.each_redis]
 
 
 @pytest_asyncio.fixture
