@@ -1,0 +1,1 @@
+"""Ways out of the platform: one transport for each kind of endpoint, behind one guard."""
