@@ -76,6 +76,9 @@ RETURNING {_COLUMNS}
 
 _LIST: Final = f"SELECT {_COLUMNS} FROM blackout_windows WHERE workspace_id = $1 ORDER BY id"
 
+# Whoever puts jobs off by a window keeps it until its transaction ends, so that who removes it sees them.
+_KEEP: Final = f"{_LIST} FOR KEY SHARE"
+
 _REMOVE: Final = f"DELETE FROM blackout_windows WHERE workspace_id = $1 AND id = $2 RETURNING {_COLUMNS}"
 
 _IS_TARGET: Final = """
@@ -120,9 +123,11 @@ SELECT EXISTS (SELECT FROM jobs
                  AND {_COVERED})
 """
 
+# Also what the window covers no more, since its target has left the group or lost the tag. What another one
+# holds until the same moment is put off again when its run looks.
 _FREE: Final = f"""
 UPDATE jobs SET due_at = clock_timestamp()
-WHERE workspace_id = $5 AND dispatch_id IS NULL AND {_OPEN} AND due_at = $1 AND {_COVERED}
+WHERE workspace_id = $2 AND dispatch_id IS NULL AND {_OPEN} AND due_at = $1
 """
 
 
@@ -171,8 +176,7 @@ async def remove_window(
     until = open_until(_when(row), await conn.fetchval(_NOW))
     await _say(conn, workspace_id, row, act, Action.BLACKOUT_REMOVE)
     if until is not None:
-        about = (row["target_id"], row["group_id"], row["tag"])
-        await conn.execute(_FREE, until, *about, workspace_id)
+        await conn.execute(_FREE, until, workspace_id)
     return dict(row)
 
 
@@ -183,7 +187,18 @@ async def list_windows(conn: Connection, workspace_id: UUID) -> Sequence[Mapping
 
 async def open_windows(conn: Connection, workspace_id: UUID) -> Sequence[OpenWindow]:
     """Windows that are open now, by the database's clock; the one that closes last first."""
-    rows = await conn.fetch(_LIST, workspace_id)
+    return await _open_among(conn, await conn.fetch(_LIST, workspace_id))
+
+
+async def keep_windows(conn: Connection, workspace_id: UUID) -> Sequence[OpenWindow]:
+    """The same, to put jobs off by: none of them is removed before the transaction of the caller ends.
+
+    To be called before any row of a run is locked: who removes a window holds it, and then waits for those.
+    """
+    return await _open_among(conn, await conn.fetch(_KEEP, workspace_id))
+
+
+async def _open_among(conn: Connection, rows: Sequence[Record]) -> Sequence[OpenWindow]:
     if not rows:
         return ()
     now = await conn.fetchval(_NOW)
@@ -206,7 +221,7 @@ async def open_windows(conn: Connection, workspace_id: UUID) -> Sequence[OpenWin
 async def hold_step(conn: Connection, workspace_id: UUID, run_id: UUID, step_id: str) -> Sequence[str]:
     """Puts off what an open window covers of a step, and says what its jobs wait for. Uses `jobs_live`."""
     held = []
-    for window in await open_windows(conn, workspace_id):
+    for window in await keep_windows(conn, workspace_id):
         which = (window.until, *window.about, run_id, step_id)
         await conn.execute(_HOLD_STEP, *which)
         if await conn.fetchval(_IS_HELD, *which):
@@ -216,7 +231,7 @@ async def hold_step(conn: Connection, workspace_id: UUID, run_id: UUID, step_id:
 
 async def hold_dispatched(conn: Connection, workspace_id: UUID, dispatch_id: UUID) -> None:
     """Takes what an open window covers out of a batch and puts it off. By `jobs_dispatched`."""
-    for window in await open_windows(conn, workspace_id):
+    for window in await keep_windows(conn, workspace_id):
         await conn.execute(_HOLD_DISPATCHED, window.until, *window.about, dispatch_id)
 
 

@@ -6,7 +6,7 @@ not use up a job. Its worker is told as of a cancel and kills the process; what 
 result that is staged already stays: it contacts nobody any more. Others of the same batch go on, unless one
 program does them together: it would go on with all, so all are given back, and these are due at once.
 
-Locks are taken in the order of a cancel: rows of runs, then rows of jobs by id.
+Locks are taken in this order: windows, then as by a cancel rows of runs and rows of jobs by id.
 """
 
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ from uuid import UUID
 from runlane import names
 from runlane.blackouts import Policy
 from runlane.db import limits, nudges, outbox
-from runlane.db.blackouts import OpenWindow, covers, open_windows
+from runlane.db.blackouts import OpenWindow, covers, keep_windows
 from runlane.db.cancel import notify_workers
 from runlane.db.guards import job_may
 from runlane.db.pool import Connection, Record
@@ -91,7 +91,7 @@ async def interrupt(conn: Connection, workspace_id: UUID) -> int:
     `job_histories_open_of`, `dispatches_open`, `jobs_dispatched`.
     """
     given_back = 0
-    for window in await open_windows(conn, workspace_id):
+    for window in await keep_windows(conn, workspace_id):
         if window.policy is Policy.CANCEL and given_back < CHUNK:
             given_back += await _interrupt(conn, workspace_id, window, CHUNK - given_back)
     if given_back:

@@ -1,5 +1,6 @@
 """Blackout windows: what they cover waits until they close, and says so; removed, it goes on at once."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from uuid import UUID
@@ -12,15 +13,16 @@ from runlane import names
 from runlane.blackouts import Once, Policy
 from runlane.db import interruptions
 from runlane.db.acts import Act
-from runlane.db.blackouts import NewWindow, add_window, remove_window
+from runlane.db.blackouts import NewWindow, add_window, hold_dispatched, remove_window
 from runlane.db.dispatch import Batches, NextBatches, next_batches
-from runlane.db.groups import Members, add_members, create_group
+from runlane.db.groups import Members, add_members, create_group, remove_members
 from runlane.db.pool import Pool
 from runlane.db.views.why import why_job
 from runlane.settings import Settings
 from tests.integration.api_world import ApiWorld, assert_problem, open_api
 from tests.integration.dispatched_run import OWNER, DispatchedRun, Shape, dispatched_run
 from tests.integration.scan_host import Done, enrol
+from tests.waiting import until
 
 pytestmark = pytest.mark.integration
 
@@ -119,6 +121,57 @@ async def test_window_of_a_group_or_tag_holds_what_is_in_it_and_frees_it(
     assert [job.spec["host"] for job in answer.jobs] == ["b.test"]
     assert held == OPEN.ends_at
     assert sum(batch.size for batch in again.dispatches) == 1
+
+
+async def test_job_that_is_put_off_while_its_window_is_removed_is_due_at_once(
+    pool: Pool, workspace_id: UUID
+) -> None:
+    """A job waited for a window that was gone: who removed it did not see what was just being put off."""
+    run = await dispatched_run(pool, workspace_id, Shape(jobs_each=2))
+    window_id = await add(pool, workspace_id)
+
+    async def remove() -> None:
+        async with pool.acquire() as conn, conn.transaction():
+            await remove_window(conn, workspace_id, window_id, Act())
+
+    async with pool.acquire() as conn, conn.transaction():
+        await hold_dispatched(conn, workspace_id, run.dispatches[0])
+        removing = asyncio.create_task(remove())
+        await until(lambda: removing.done() or is_waited_for(pool))
+    await removing
+    again = await look(pool, workspace_id, run, 1_000_001)
+
+    assert sum(batch.size for batch in again.dispatches) == 2
+
+
+async def is_waited_for(pool: Pool) -> bool:
+    """Whether somebody waits for a row that somebody else holds."""
+    return bool(
+        await pool.fetchval(
+            "SELECT count(*) FROM pg_stat_activity"
+            " WHERE datname = current_database() AND wait_event_type = 'Lock'"
+        )
+    )
+
+
+async def test_job_whose_target_left_the_group_is_due_when_the_window_is_removed(
+    pool: Pool, workspace_id: UUID
+) -> None:
+    """It waited for the end of a window that was gone."""
+    run = await dispatched_run(pool, workspace_id, Shape(jobs_each=2))
+    members = Members(values=["a.test", "b.test"])
+    async with pool.acquire() as conn, conn.transaction():
+        group_id = UUID(str((await create_group(conn, workspace_id, "shops", [], Act()))["id"]))
+        await add_members(conn, workspace_id, group_id, members, Act())
+        row = await add_window(conn, NewWindow(workspace_id, OPEN, group="shops"), Act())
+        await hold_dispatched(conn, workspace_id, run.dispatches[0])
+
+    async with pool.acquire() as conn, conn.transaction():
+        await remove_members(conn, workspace_id, group_id, members, Act())
+        await remove_window(conn, workspace_id, UUID(str(row["id"])), Act())
+    again = await look(pool, workspace_id, run, 1_000_001)
+
+    assert sum(batch.size for batch in again.dispatches) == 2
 
 
 @pytest.mark.parametrize("shape", ["stream", "many"])
