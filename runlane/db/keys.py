@@ -37,6 +37,8 @@ class Scope(StrEnum):
     RUNS_WRITE = "runs:write"
     JOBS_READ = "jobs:read"
     JOBS_WRITE = "jobs:write"
+    EVENTS_READ = "events:read"
+    EVENTS_WRITE = "events:write"
     INVENTORY_READ = "inventory:read"
     WORKERS_READ = "workers:read"
     SECRETS_WRITE = "secrets:write"
@@ -222,7 +224,7 @@ async def rotate_key(conn: Connection, key_id: UUID, overlap_s: float, pepper: b
             key_id=key_id, name=row["name"], replaced_by=made.key_id, expires_at=row["expires_at"].isoformat()
         )
         rotated = envelope(
-            EVENT_CATALOG.api_key.rotated,
+            EVENT_CATALOG.workspace.api_key.rotated,
             payload,
             workspace_id=row["workspace_id"],
             subject=names.api_key_subject(key_id),

@@ -15,8 +15,8 @@ _HEAD: Final = """# Events
 Generated from `runlane/events/catalog.py` by `runlane docs`; edit there.
 
 Every event is a CloudEvents 1.0 entry of the stream `oasm:events`, with source `oasm://core-api` and schema
-version {version}. Severity `none` never notifies. A reserved event has its name and shape settled, and no
-producer yet.
+version {version}. Severity `none` never notifies. What is not outbound never leaves the platform. A reserved
+event has its name and shape settled, and no producer yet.
 """
 
 
@@ -24,8 +24,8 @@ def render_events() -> str:
     """The page's text: one table of all events, one list of fields per payload."""
     lines = [
         _HEAD.format(version=EVENT_SCHEMA_VERSION),
-        "| event | persist | severity | lanes | payload | producer |",
-        "|-|-|-|-|-|-|",
+        "| event | persist | severity | outbound | lanes | payload | producer |",
+        "|-|-|-|-|-|-|-|",
         *(_row(leaf) for leaf in LEAVES.values()),
         "",
         "## Payloads",
@@ -38,10 +38,11 @@ def render_events() -> str:
 def _row(leaf: Leaf[Payload]) -> str:
     lanes = ", ".join(lane for lane in Lane if is_subscribed(lane, leaf.name) and leaf.policy.persist)
     persist = "yes" if leaf.policy.persist else "no"
+    outbound = "yes" if leaf.is_outbound else "no"
     producer = "reserved" if leaf.is_reserved else f"`{leaf.producer}`"
     return (
-        f"| {leaf.name} | {persist} | {leaf.policy.severity} | {lanes or '-'} "
-        f"| {leaf.payload.__name__} | {producer} |"
+        f"| {leaf.name} | {persist} | {leaf.policy.severity} | {outbound} "
+        f"| {lanes or '-'} | {leaf.payload.__name__} | {producer} |"
     )
 
 

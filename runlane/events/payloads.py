@@ -368,3 +368,27 @@ class WorkerRejected(Payload):
 
     worker_id: UUID | None
     reason: Text
+
+
+class DeadLetterCreated(Payload):
+    """A lane has given an event up."""
+
+    letter_id: UUID
+    lane: str
+    event_id: UUID
+    event_type: str
+    sequence: Count
+    attempts: Count
+    error: ErrorText
+
+
+class DeadLetterRedriven(Payload):
+    """The lane of a dead letter has handled it once more, or failed to."""
+
+    letter_id: UUID
+    lane: str
+    event_id: UUID
+    event_type: str
+    sequence: Count
+    has_succeeded: bool
+    error: ErrorText | None

@@ -185,5 +185,9 @@ async def test_rotated_key_works_until_the_overlap_is_over_and_its_successor_aft
     assert before[0].scopes == before[1].scopes == {"runs:read", "jobs:read"}
     assert [row["id"] for row in listed] == [new.key_id]
     assert timedelta(days=89) < life < timedelta(days=91)
-    published = await pool.fetch("SELECT type FROM outbox WHERE type LIKE 'api_key.%' ORDER BY id")
-    assert [row["type"] for row in published] == ["api_key.created", "api_key.created", "api_key.rotated"]
+    published = await pool.fetch("SELECT type FROM outbox WHERE type LIKE '%api_key.%' ORDER BY id")
+    assert [row["type"] for row in published] == [
+        "api_key.created",
+        "api_key.created",
+        "workspace.api_key.rotated",
+    ]

@@ -16,31 +16,27 @@ from runlane.events import (
     LEAVES,
     SUBSCRIPTIONS,
     Lane,
+    Severity,
     catalog,
     find_leaf,
     is_subscribed,
     payloads,
     require_publishable,
 )
+from runlane.events.audit_actions import AUDIT_ACTIONS, OWN_AUDIT_ACTIONS
 from runlane.events.catalog import NAME, RESERVED, Leaf
 from runlane.events.docs import render_events
 from runlane.events.scrub import is_credential_name
 
 ROOT = Path(__file__).parents[2]
 
-PERSISTED = {
-    "workspace.created",
-    "api_key.created",
-    "api_key.rotated",
-    "api_key.revoked",
-    "target.created",
-    "scan.schedule.created",
-    "scan.schedule.updated",
-    "scan.schedule.deleted",
-    "job.cancelled",
-    "operator.acted",
-    "worker.credential_rotated",
-}
+DOMAINS = {
+    "workspace", "member", "permission_group", "api_key", "integration", "asset", "vulnerability", "job",
+    "scan", "target", "workflow", "project", "worker", "notification",
+}  # fmt: skip
+
+NO_LOOP = ("integration.delivery.", "integration.endpoint.", "notification.", "dead_letter.")
+"""What tells of a delivery must not be delivered where that failed."""
 
 
 def test_the_path_of_a_leaf_is_its_name() -> None:
@@ -54,8 +50,32 @@ def test_names_follow_the_grammar_and_have_a_policy() -> None:
     assert EVENT_POLICY.keys() == LEAVES.keys()
 
 
-def test_the_audit_trail_keeps_exactly_these() -> None:
-    assert {name for name, policy in EVENT_POLICY.items() if policy.persist} == PERSISTED
+def test_what_is_audited_and_what_is_on_the_bus_are_the_same_list() -> None:
+    persisted = {name for name, policy in EVENT_POLICY.items() if policy.persist}
+
+    assert len(AUDIT_ACTIONS) == 45
+    assert not AUDIT_ACTIONS & OWN_AUDIT_ACTIONS
+    assert persisted - OWN_AUDIT_ACTIONS == AUDIT_ACTIONS
+    assert persisted - AUDIT_ACTIONS == OWN_AUDIT_ACTIONS
+
+
+def test_catalog_that_audits_another_list_is_not_imported(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(catalog, "OWN_AUDIT_ACTIONS", OWN_AUDIT_ACTIONS | {"job.created"})
+
+    with pytest.raises(UnknownEvent, match=r"job\.created"):
+        catalog.leaves_of(EVENT_CATALOG)
+
+
+def test_every_domain_of_the_document_has_its_leaves() -> None:
+    assert {name.partition(".")[0] for name in LEAVES} >= DOMAINS
+    assert len(LEAVES) >= 110
+
+
+def test_what_leaves_the_platform_may_notify_and_never_tells_of_a_delivery() -> None:
+    outbound = {name for name, leaf in LEAVES.items() if leaf.is_outbound}
+
+    assert [name for name in outbound if EVENT_POLICY[name].severity is Severity.NONE] == []
+    assert [name for name in outbound if name.startswith(NO_LOOP)] == []
 
 
 def test_the_tree_cannot_be_changed() -> None:
