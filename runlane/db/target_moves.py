@@ -29,17 +29,18 @@ ORDER BY h.id
 
 _HOLD_RUNS: Final = f"{_RUNS} FOR NO KEY UPDATE OF h"
 
+# Not waited for: whoever merges results holds jobs, then pins their targets.
 _HOLD: Final = """
 SELECT id, kind, value, network_id, tags, created_at FROM targets
 WHERE workspace_id = $1 AND id = $2 AND deleted_at IS NULL
-FOR UPDATE
+FOR UPDATE NOWAIT
 """
 
 _JOBS: Final = f"""
 SELECT id, status = {IN_PROGRESS} AS is_in_progress FROM jobs
 WHERE run_id = ANY($1::uuid[]) AND {LIVE_JOB} AND target_id = $2
 ORDER BY id
-FOR UPDATE
+FOR UPDATE NOWAIT
 """
 
 _MOVE: Final = """
@@ -61,19 +62,20 @@ async def move_target(
         NotFound: `target.not_found`, `network.not_found`.
         Invalid: `target.address_refused`, it may not be a target there.
         Conflict: `target.duplicate`, it is a target there already; `target.busy`, jobs of it are in progress,
-            or a run about it begins at this moment.
+            a run about it begins, or others are at work on it at this moment.
     """
     reach = await reach_of(conn, workspace_id, network)
     runs = [row["id"] for row in await conn.fetch(_HOLD_RUNS, workspace_id, target_id)]
-    target = await conn.fetchrow(_HOLD, workspace_id, target_id)
-    if target is None:
+    held = await _hold(conn, _HOLD, workspace_id, target_id)
+    if not held:
         raise NotFound("no such target", code="target.not_found")
+    (target,) = held
     if target["network_id"] == reach.network_id:
         return dict(target)
     parse_target(target["value"], reach.cidrs, is_bound=reach.is_bound)
     if [row["id"] for row in await conn.fetch(_RUNS, workspace_id, target_id)] != runs:
         raise Conflict("a run about it begins or ends at this moment: try again", code="target.busy")
-    jobs = await conn.fetch(_JOBS, runs, target_id)
+    jobs = await _hold(conn, _JOBS, runs, target_id)
     if any(job["is_in_progress"] for job in jobs):
         raise Conflict("jobs of it are in progress: wait for them or cancel them", code="target.busy")
     moved = await _move(conn, target_id, reach)
@@ -89,6 +91,13 @@ async def move_target(
     )
     await outbox.insert(conn, [acted(act, deed)])
     return dict(moved)
+
+
+async def _hold(conn: Connection, statement: str, *arguments: object) -> list[Record]:
+    try:
+        return await conn.fetch(statement, *arguments)
+    except asyncpg.LockNotAvailableError as error:
+        raise Conflict("others are at work on it at this moment: try again", code="target.busy") from error
 
 
 async def _move(conn: Connection, target_id: UUID, reach: Reach) -> Record:

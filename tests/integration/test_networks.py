@@ -248,6 +248,26 @@ async def test_target_with_jobs_in_progress_is_not_moved(caller: Caller, pool: P
     assert [tuple(row) for row in await pool.fetch(STATES)] == [(UUID(here), True, "in_progress")]
 
 
+async def test_move_beside_a_merge_holds_nothing_that_the_merge_waits_for(caller: Caller, pool: Pool) -> None:
+    await network(caller, "here")
+    await network(caller, "there")
+    moved = (await target(caller, "10.1.2.3", "here")).json()["id"]
+    await run_about(caller, moved)
+
+    async with pool.acquire() as merger, merger.transaction():
+        await merger.execute("SELECT FROM jobs FOR UPDATE")  # first the jobs, then what they are about
+        moving = asyncio.create_task(move(caller, moved, "there"))
+        await until(lambda: _waits_or_ended(pool, moving))
+        await merger.execute("SELECT FROM targets FOR KEY SHARE")
+
+    assert_problem(await moving, 409, "target.busy")
+    assert (await move(caller, moved, "there")).status_code == 200
+
+
+async def _waits_or_ended(pool: Pool, task: "asyncio.Task[httpx2.Response]") -> bool:
+    return task.done() or await _waits(pool)
+
+
 async def test_target_is_not_moved_to_where_it_may_not_be(caller: Caller) -> None:
     await network(caller, "here")
     await network(caller, "there")
