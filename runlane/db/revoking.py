@@ -8,6 +8,7 @@ import orjson
 from runlane import names
 from runlane.db import nudges, outbox
 from runlane.db.acts import Act, Action, Deed, acted
+from runlane.db.classes import call_stranded
 from runlane.db.pool import Connection
 from runlane.db.workers import WorkerStatus
 from runlane.errors import Conflict, NotFound
@@ -33,6 +34,8 @@ SELECT status, deleted_at FROM workers WHERE id = $1 AND workspace_id IS NOT DIS
 async def revoke_worker(conn: Connection, workspace_id: UUID | None, worker_id: UUID, act: Act) -> bool:
     """Revokes a worker, ends its control stream and its polls, and has its jobs looked after.
 
+    Those in its hands, and those that wait on queues that only it served.
+
     False if it was revoked before: then nothing happens. Call it inside a transaction.
 
     Raises:
@@ -47,6 +50,7 @@ async def revoke_worker(conn: Connection, workspace_id: UUID | None, worker_id: 
     await conn.execute("SELECT pg_notify($1, $2)", names.CONTROL_CHANNEL, notice)
     await conn.execute("SELECT pg_notify($1, $2)", names.WORKERS_CHANNEL, str(worker_id))
     await nudges.nudge_for_worker(conn, worker_id)
+    await call_stranded(conn, [worker_id])
     await _say(conn, Action.WORKER_REVOKE, workspace_id, worker_id, act)
     return True
 

@@ -59,6 +59,19 @@ async def test_drained_worker_finishes_what_it_has_and_takes_nothing_until_that_
     assert [row["action"] for row in await live.pool.fetch(ACTS)] == ["worker.drain", "worker.undrain"]
 
 
+async def test_batch_that_waits_for_a_revoked_worker_is_dispatched_where_another_is(live: World) -> None:
+    await live.pool.execute("UPDATE workspaces SET allow_shared = true")
+    async with core_of(live.settings), operator(live) as http:
+        lost = await enrol(live.pool, live.workspace_id)  # on line, but never polls
+        run_id = await live.start_run(1)
+        await until(lambda: is_true(live.pool.fetchval("SELECT count(*) = 1 FROM dispatches")))
+
+        await http.post(f"/v1/workers/{lost.worker_id}/revoke")
+        await until(lambda: is_true(live.pool.fetchval("SELECT blocked_reason FROM job_histories")))
+        async with live.scan_worker():
+            assert await live.closed(run_id) == "completed"
+
+
 async def test_host_that_is_started_again_stays_drained(live: World) -> None:
     async with operator(live) as http, joined_host(live) as host:
         await http.post(f"/v1/workers/{host.joined.worker_id}/drain")
