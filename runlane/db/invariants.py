@@ -17,6 +17,7 @@ from runlane import names
 from runlane.db.acts import Action
 from runlane.db.guards import COMPLETED, IN_PROGRESS
 from runlane.db.pool import Connection
+from runlane.db.remerge import REMERGE_KEY
 from runlane.events import EVENT_POLICY, Lane
 from runlane.jobs import JOBS, MAX_FAILURES, RUNS, STEPS, Outcome
 
@@ -247,7 +248,7 @@ INVARIANTS: Final = (
         SELECT a.job_id AS offender FROM job_attempts a
         JOIN jobs j ON j.id = a.job_id AND j.attempt = a.attempt AND j.status IN ({IN_PROGRESS}, {COMPLETED})
         JOIN workers w ON w.id = a.worker_id AND w.deleted_at IS NULL
-        WHERE j.network_id IS DISTINCT FROM w.network_id
+        WHERE j.network_id IS DISTINCT FROM w.network_id AND a.claim_key <> '{REMERGE_KEY}'
         UNION ALL
         SELECT j.id FROM jobs j
         JOIN targets t ON t.id = j.target_id AND t.network_id IS DISTINCT FROM j.network_id

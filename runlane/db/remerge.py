@@ -16,6 +16,9 @@ from runlane.db.runs import run_started
 from runlane.errors import Conflict, NotFound
 from runlane.jobs import JOBS, RUNS, JobStatus, JobVerb, Outcome, RunVerb
 
+REMERGE_KEY: Final = "remerge"
+"""Claim key of attempts that no worker made."""
+
 MERGE_REASON: Final = "merge"
 """Reason of a job whose merge failed for good, as `judge` gives it."""
 
@@ -50,7 +53,7 @@ _ATTEMPT: Final = f"""
 INSERT INTO job_attempts (job_id, attempt, workspace_id, dispatch_id, worker_id, incarnation, claim_key,
                           observed_at, staged_at, staged_outcome, coverage, is_complete, is_reachable,
                           result_id, body_job_id, body_attempt, argv, tool_version)
-SELECT $1, 1, workspace_id, $2, worker_id, incarnation, 'remerge', observed_at, clock_timestamp(),
+SELECT $1, 1, workspace_id, $2, worker_id, incarnation, '{REMERGE_KEY}', observed_at, clock_timestamp(),
        '{Outcome.COMPLETED}', coverage, is_complete, is_reachable, result_id, coalesce(body_job_id, job_id),
        coalesce(body_attempt, attempt), argv, tool_version
 FROM job_attempts WHERE job_id = $3 AND attempt = $4
@@ -85,7 +88,7 @@ async def remerge_job(conn: Connection, workspace_id: UUID, job_id: UUID, act: A
     if kept is None:
         raise NotFound("no such job", code="job.not_found")
     _require_mergeable(kept)
-    made = await rerun_job(conn, workspace_id, job_id, act)
+    made = await rerun_job(conn, workspace_id, job_id, act, is_sending=False)
     if not made.is_new or made.job_id is None:
         raise Conflict("a re-run of the job has not ended", code="job.rerun_open")
     dispatch_id = await conn.fetchval(_DISPATCH, made.job_id)

@@ -82,16 +82,24 @@ UPDATE run_steps SET admitted_at = clock_timestamp(), jobs_total = 1 WHERE run_i
 
 
 async def rerun_job(
-    conn: Connection, workspace_id: UUID, job_id: UUID, act: Act, *, follow: bool = False
+    conn: Connection,
+    workspace_id: UUID,
+    job_id: UUID,
+    act: Act,
+    *,
+    follow: bool = False,
+    is_sending: bool = True,
 ) -> Rerun:
     """Does a job once more that has ended, in one transaction of the caller.
 
     `follow` adds the steps that need its step, if a new run is made; in an open step they come anyway. While
     an earlier re-run in the same step has not ended, that one is the answer. The budget begins anew.
+    `is_sending` False: its result is there, and only merged.
 
     Raises:
         NotFound: `job.not_found`.
         Conflict: `job.not_final`, it has not ended; `job.no_target`, what it was about is gone.
+        Invalid: as `start_run`, if a new run is made.
     """
     job = await _final_job(conn, workspace_id, job_id)
     run = await conn.fetchrow(_RUN, workspace_id, job["run_id"])
@@ -100,7 +108,7 @@ async def rerun_job(
         raise NotFound("no such job", code="job.not_found")
     await conn.execute(_TAKE_FROM_SWEEP, job_id)  # or the job would be run again twice
     if step["status"] != StepStatus.RUNNING or run["closed_at"] is not None:
-        return await _rerun_apart(conn, run, job, act, follow=follow)
+        return await _rerun_apart(conn, run, job, act, follow=follow, is_sending=is_sending)
     newest = await conn.fetchrow(_NEWEST, run["id"], job["step_id"], job["subject_id"], job["ordinal"])
     if newest is not None and newest["status"] not in JOBS.terminal:
         return Rerun(run["id"], newest["id"], is_new=False)
@@ -172,21 +180,25 @@ async def _require_ended(conn: Connection, run_id: UUID, step_id: str) -> None:
         raise Conflict(f"the step is {step['status']}; cancel it first", code="step.open")
 
 
-async def _rerun_apart(conn: Connection, run: Record, job: Record, act: Act, *, follow: bool) -> Rerun:
+async def _rerun_apart(
+    conn: Connection, run: Record, job: Record, act: Act, *, follow: bool, is_sending: bool
+) -> Rerun:
     """A new run with the job's step and only that job in it."""
     definition = await read_definition(conn, run["workspace_id"], run["definition"])
     behind = definition.following(job["step_id"]) if follow else frozenset[str]()
     narrowed = definition.only({job["step_id"], *behind})
     # A share of failures that many jobs may have is none for one.
     steps = tuple(replace(s, tolerance=None) if s.step_id == job["step_id"] else s for s in narrowed.steps)
-    made = await _write(conn, run, Definition(narrowed.name, steps), act)
+    made = await _write(conn, run, Definition(narrowed.name, steps), act, is_sending=is_sending)
     await admit.open_step(conn, made.run_id, job["step_id"])
     await conn.execute(_ADMITTED, made.run_id, job["step_id"])
     copies = await copy_jobs(conn, [job["id"]], Copying(made.run_id, CAUSE, run["priority"]))
     return await _announce(conn, job, replace(made, job_id=copies.get(job["id"])), act)
 
 
-async def _write(conn: Connection, run: Record, definition: Definition, act: Act) -> Rerun:
+async def _write(
+    conn: Connection, run: Record, definition: Definition, act: Act, *, is_sending: bool = True
+) -> Rerun:
     if not await conn.fetchval(_HAS_TARGETS, run["id"]):
         raise Conflict("the targets of the run are gone", code="run.no_target")
     start = StartRun(
@@ -199,7 +211,7 @@ async def _write(conn: Connection, run: Record, definition: Definition, act: Act
         kind=run["kind"],
         created_by=act.name,
     )
-    run_id = await write_run(conn, start)
+    run_id = await write_run(conn, start, is_sending=is_sending)
     await conn.execute(_MARK, run_id, run["id"])
     await write_start(conn, run["workspace_id"], run_id, delay_s=IMMEDIATE_TRY_S)
     return Rerun(run_id, started=start)

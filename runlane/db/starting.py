@@ -127,10 +127,10 @@ async def start_run(conn: Connection, request: StartRun) -> StartedRun:
     return StartedRun(run_id, jobs)
 
 
-async def write_run(conn: Connection, request: StartRun) -> UUID:
+async def write_run(conn: Connection, request: StartRun, *, is_sending: bool = True) -> UUID:
     """Writes a run whose steps all wait; the caller opens some and writes the start command.
 
-    What the steps' profiles say now is what the run keeps.
+    What the steps' profiles say now is what the run keeps. Rates are not asked of one that sends nothing.
 
     Raises:
         Invalid, NotFound, Conflict: as `start_run`.
@@ -155,7 +155,8 @@ async def write_run(conn: Connection, request: StartRun) -> UUID:
     )
     await _write_targets(conn, run_id, request)
     await _write_steps(conn, run_id, request)
-    await require_time(conn, request.workspace_id, run_id, definition)
+    if is_sending:
+        await require_time(conn, request.workspace_id, run_id, definition)
     return run_id
 
 

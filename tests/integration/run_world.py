@@ -258,3 +258,11 @@ class RunWorld:
             await owner.execute(_ALLOW_BAD_NAMES)
         finally:
             await owner.close()
+
+    async def change(self, statement: str) -> None:
+        """Changes the schema."""
+        owner = await asyncpg.connect(self.owner_url)
+        try:
+            await owner.execute(statement)
+        finally:
+            await owner.close()

@@ -12,6 +12,7 @@ from runlane.db.claims import ClaimedJob
 from runlane.db.pool import Pool
 from runlane.db.remerge import remerge_job
 from runlane.db.reruns import Rerun
+from runlane.definitions import parse_definition
 from runlane.errors import Conflict, NotFound
 from runlane.settings import Settings
 from runlane.stack.supervisor import Stack
@@ -109,6 +110,28 @@ async def test_merge_that_fails_again_keeps_the_result_for_another_try(world: Ru
     assert refused.value.code == "job.remerged"
     assert status == "completed"
     assert await world.count_jobs(last.run_id) == {"completed": 1}
+
+
+async def test_kept_result_is_merged_whatever_the_rates_say_and_wherever_its_target_is_now(
+    world: RunWorld,
+) -> None:
+    full = {"name": "t", "jobs": {"a": {"run": "portprobe", "config": {"ports": "1-65535"}}}}
+    port = {"port": 22, "protocol": "tcp", "address": "127.7.0.4", "banner": None, "tls": False}
+    async with world.host(lambda _step, _job: Done(records=[port])):
+        await world.change("ALTER TABLE port_observations ADD CONSTRAINT no_more CHECK (false) NOT VALID")
+        await world.end_of(await world.start(parse_definition(full)))
+        await world.change("ALTER TABLE port_observations DROP CONSTRAINT no_more")
+    await world.pool.execute(
+        """WITH n AS (INSERT INTO internal_networks (workspace_id, name) VALUES ($1, 'site') RETURNING id)
+           UPDATE targets SET network_id = n.id FROM n""",
+        world.workspace_id,
+    )
+    await world.pool.execute("INSERT INTO rates (per_second) VALUES (10)")
+
+    made = await remerge(world, await world.pool.fetchval(FAILED))
+
+    assert await world.end_of(made.run_id) == "completed"
+    assert await world.value("SELECT count(*) FROM port_observations") == 1
 
 
 async def test_remerge_is_refused_where_it_makes_no_sense(world: RunWorld) -> None:
