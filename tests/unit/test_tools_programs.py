@@ -175,3 +175,10 @@ async def test_no_program_is_started_at_what_is_excluded(deny: dict[str, list[st
 
     assert isinstance(refused, Refusal)
     assert refused.outcome is Outcome.FATAL
+
+
+def test_no_third_party_hears_of_a_name_in_an_internal_network() -> None:
+    bound = read_options(ADAPTERS["subfinder"].schema, {"allow": ["10.0.0.0/8"], "bound": True})
+
+    with pytest.raises(BadTarget, match="internal network"):
+        first_command("subfinder", APP, bound)

@@ -17,6 +17,7 @@ from runlane.tools.adapters.adapter import (
     ToolJob,
     Workplace,
 )
+from runlane.tools.adapters.jobs import BadTarget
 from runlane.tools.adapters.jsonl import read_object, texts_of
 from runlane.tools.adapters.options import Options, Whole, Words
 from runlane.tools.adapters.projectdiscovery import GO_ADDRESS_SPACE, program
@@ -30,7 +31,13 @@ _KEYS_FILE: Final = "providers.yaml"
 
 
 def find_names(job: ToolJob, options: Options, place: Workplace) -> tuple[Command, Reader]:
-    """Asks third parties for names; the domain goes over standard input, keys in a private file."""
+    """Asks third parties for names; the domain goes over standard input, keys in a private file.
+
+    Raises:
+        BadTarget: the host is bound to an internal network: no third party hears of what is inside.
+    """
+    if options.is_bound:
+        raise BadTarget("third parties are not asked about what is in an internal network")
     sources = options.words("sources")
     keys = provider_file(options.values.get("providers"))
     argv = (
