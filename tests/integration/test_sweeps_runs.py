@@ -10,6 +10,8 @@ import pytest
 from activities.results import EndedBatch, SettleInput
 from runlane import names
 from runlane.db import nudges
+from runlane.db.acts import StepOfRun
+from runlane.db.cancel import cancel_run, cancel_step
 from runlane.db.claims import ClaimedJob
 from runlane.db.pool import Pool
 from runlane.db.runs import close_run, close_step
@@ -301,6 +303,23 @@ async def test_failed_merges_of_a_closed_run_are_run_again_in_one_new_run_by_two
         "sweep",
         "completed",
     )
+
+
+@pytest.mark.parametrize("step_id", [None, "only"], ids=["run", "step"])
+async def test_failed_merge_of_what_a_person_has_cancelled_is_not_run_again(
+    sweeps: SweepWorld, world: RunWorld, step_id: str | None
+) -> None:
+    run = await merge_fails(sweeps, world)
+    async with world.pool.acquire() as conn, conn.transaction():
+        if step_id is None:
+            await cancel_run(conn, world.workspace_id, run.run_id)
+        else:
+            await cancel_step(conn, StepOfRun(world.workspace_id, run.run_id, step_id))
+
+    report = await sweeps.sweep(Part.FAILED_MERGES)
+
+    assert report == Report()
+    assert await world.value("SELECT count(*) FROM jobs") == 1
 
 
 @pytest.mark.parametrize(

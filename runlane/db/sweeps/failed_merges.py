@@ -1,7 +1,8 @@
 """Jobs whose merge failed for good are done once more while their budget lasts.
 
 No row leaves a final state: the re-run is a new row, which takes over what was charged. It comes into the run
-if its step is still open, else into a new run with that step.
+if its step is still open, else into a new run with that step. Of a run or step that a person has cancelled
+nothing is done once more.
 Source: Job registry, When something goes wrong (failed jobs that still have budget left and a real asset).
 """
 
@@ -17,18 +18,22 @@ from runlane.db.copies import Copying, copy_jobs
 from runlane.db.pool import Connection, Record
 from runlane.events import EVENT_CATALOG, Envelope, envelope
 from runlane.events.payloads import JobResetStuck
-from runlane.jobs import MAX_FAILURES, StepStatus
+from runlane.jobs import MAX_FAILURES, RunStatus, StepStatus
 from runlane.tools import FansOut
 
 CAUSE: Final = "sweep"
 """Value of `jobs.cause` and `job_histories.trigger` of what this sweep began."""
+
+_WANTED: Final = f"h.status <> '{RunStatus.CANCELLED}' AND s.status <> '{StepStatus.CANCELLED}'"
 
 # What a job is about may be gone since: such a job can never be claimed, and is left alone.
 _FIND: Final = f"""
 SELECT j.id FROM jobs j
 JOIN targets t ON t.id = j.target_id AND t.deleted_at IS NULL
 JOIN tools k ON k.id = j.tool_id
-WHERE j.retryable AND j.id > $1 AND j.failures_before + j.failures < {MAX_FAILURES}
+JOIN run_steps s ON s.run_id = j.run_id AND s.step_id = j.step_id
+JOIN job_histories h ON h.id = j.run_id
+WHERE j.retryable AND j.id > $1 AND j.failures_before + j.failures < {MAX_FAILURES} AND {_WANTED}
   AND (j.asset_id IS NOT NULL OR k.fans_out = '{FansOut.TARGETS}')
 ORDER BY j.id LIMIT $2
 """
@@ -39,7 +44,7 @@ SELECT j.id, j.workspace_id, j.run_id, j.step_id, j.tool_id, j.category, j.targe
 FROM jobs j
 JOIN run_steps s ON s.run_id = j.run_id AND s.step_id = j.step_id
 JOIN job_histories h ON h.id = j.run_id
-WHERE j.id = ANY($1::uuid[]) AND j.retryable
+WHERE j.id = ANY($1::uuid[]) AND j.retryable AND {_WANTED}
 ORDER BY j.id
 FOR UPDATE OF j FOR NO KEY UPDATE OF s, h
 """
