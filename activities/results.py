@@ -114,7 +114,9 @@ class ResultActivities:
                 if closed:
                     late |= await settle.close(conn, closed, is_lost=is_lost)
             await rates.call_waiting(conn, list(endings))
-            if not decisions:  # they were cancelled, and what they held under limits is free
+            if decisions:
+                await limits.call_first_after(conn, list(endings))
+            else:  # they were cancelled, and what they held under limits is free
                 await limits.call_first(conn)
             keys = await settle.discard_results(conn, [body.result_id for body in bodies], list(endings))
         await _discard(self._storage, keys)

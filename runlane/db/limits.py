@@ -115,6 +115,13 @@ _FIRST = """
 SELECT DISTINCT ON (limit_id) workflow_id FROM limit_waiters ORDER BY limit_id, priority, since
 """
 
+_FIRST_AFTER = """
+SELECT DISTINCT ON (limit_id) workflow_id FROM limit_waiters
+WHERE EXISTS (SELECT FROM dispatches d JOIN run_steps s ON s.run_id = d.run_id AND s.step_id = d.step_id
+              WHERE d.id = ANY($1::uuid[]) AND s.closed_at IS NOT NULL)
+ORDER BY limit_id, priority, since
+"""
+
 _AHEAD = """
 SELECT o.workflow_id, min(o.priority) AS priority
 FROM limit_waiters o
@@ -178,6 +185,12 @@ async def room_to_dispatch(conn: Connection, asker: Asker) -> Room:
 async def call_first(conn: Connection) -> int:
     """Calls whoever is first in each line: jobs have ended of a run that will not ask for room again."""
     rows = await conn.fetch(_FIRST)
+    return await nudges.nudge_unheld(conn, [row["workflow_id"] for row in rows]) if rows else 0
+
+
+async def call_first_after(conn: Connection, dispatch_ids: Sequence[UUID]) -> int:
+    """The same if the step of one of these batches is closed: whatever became of its jobs, it asks no more."""
+    rows = await conn.fetch(_FIRST_AFTER, list(dispatch_ids))
     return await nudges.nudge_unheld(conn, [row["workflow_id"] for row in rows]) if rows else 0
 
 

@@ -6,6 +6,7 @@ from uuid import UUID, uuid4
 
 import pytest
 
+from runlane.db import operation_rows
 from runlane.db.acts import Act
 from runlane.db.cancel import cancel_run
 from runlane.db.limits import uses_of
@@ -187,6 +188,29 @@ async def test_run_that_waits_under_a_limit_is_called_when_the_one_that_held_the
     called = "SELECT nudged_at IS NOT NULL FROM job_histories WHERE id = $1"
     assert await pool.fetchval(called, waiting.run_id)
     assert len((await waiting.ask()).dispatches) == 1
+
+
+async def test_run_that_waits_under_a_limit_is_called_when_a_cancel_has_yet_to_reach_what_held_the_room(
+    pool: Pool, workspace_id: UUID, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(operation_rows, "CHUNK", 1)
+    await Limit(workspace_id, cap=2).set(pool)
+    host = await enrol(pool, workspace_id)
+    greedy = await begin(pool, workspace_id, settings, Shape(batches=2))
+    held = await out(pool)
+    for dispatch_id in held:
+        await greedy.take(host, dispatch_id)
+    await pool.execute("UPDATE targets SET value = 'x' || value")
+    waiting = await begin(pool, workspace_id, settings, Shape())
+    await waiting.ask()
+
+    async with pool.acquire() as conn, conn.transaction():
+        await cancel_run(conn, workspace_id, greedy.run_id, Act())
+    await greedy.settle(held, Ending.CANCELLED)
+
+    assert await pool.fetchval(
+        "SELECT nudged_at IS NOT NULL FROM job_histories WHERE id = $1", waiting.run_id
+    )
 
 
 async def test_use_of_limits_is_told_in_the_words_of_why(
