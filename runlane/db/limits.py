@@ -189,7 +189,7 @@ async def call_first(conn: Connection) -> int:
 
 
 async def call_first_after(conn: Connection, dispatch_ids: Sequence[UUID]) -> int:
-    """The same if the step of one of these batches is closed: whatever became of its jobs, it asks no more."""
+    """The same if the step of one of these batches is closed: whatever its jobs became, it asks no more."""
     rows = await conn.fetch(_FIRST_AFTER, list(dispatch_ids))
     return await nudges.nudge_unheld(conn, [row["workflow_id"] for row in rows]) if rows else 0
 
