@@ -62,6 +62,9 @@ WHERE s.run_id = $1 AND s.step_id = $2 AND h.closed_at IS NULL
 FOR SHARE OF h FOR NO KEY UPDATE OF s
 """
 
+# Shares of two steps that overlap would keep a cancel, which needs the row alone, from it until all is there.
+_TURN: Final = "SELECT pg_advisory_xact_lock(hashtextextended($1, 0))"
+
 _TARGETS = """FROM run_targets r
 JOIN targets t ON t.id = r.target_id AND t.deleted_at IS NULL"""
 
@@ -141,8 +144,10 @@ async def open_step(
 async def admit_chunk(conn: Connection, run_id: UUID, step_id: str) -> Admitted:
     """Admits the next chunk of an open step, with a `job.created` for each job.
 
-    One transaction of the caller. Harmless when repeated: it goes on behind the cursor.
+    One transaction of the caller. Harmless when repeated: it goes on behind the cursor. Steps of one run take
+    turns.
     """
+    await conn.execute(_TURN, f"admit/{run_id}")
     step = await conn.fetchrow(_STEP, run_id, step_id)
     if step is None or step["status"] != StepStatus.RUNNING or step["admitted_at"] is not None:
         return Admitted(0, is_done=True)

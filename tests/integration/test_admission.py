@@ -1,5 +1,6 @@
 """Admission of a step's jobs: what is written once, and from which scope."""
 
+import asyncio
 import re
 from datetime import UTC, datetime
 from uuid import UUID
@@ -14,6 +15,7 @@ from runlane.db.starting import StartRun, start_run
 from runlane.definitions import parse_definition
 from runlane.tools import FansOut
 from tests.integration.test_plans import plan
+from tests.waiting import until
 
 pytestmark = pytest.mark.integration
 
@@ -81,6 +83,34 @@ async def test_chunk_of_a_large_step_reads_no_target_before_its_cursor(
 
     assert re.search(r"Index (Only )?Scan using run_targets_pkey.*\n.*target_id > ", found), found
     assert not re.search(r"Sort|Hash|Seq Scan", found), found
+
+
+async def test_steps_of_a_run_that_are_admitted_at_once_leave_its_row_to_others_in_between(
+    pool: Pool, workspace_id: UUID
+) -> None:
+    definition = parse_definition({"name": "t", "jobs": {"a": {"run": "noop"}, "b": {"run": "noop"}}})
+    target_id = await pool.fetchval(TARGET, workspace_id, "h")
+    async with pool.acquire() as conn, conn.transaction():
+        request = StartRun(workspace_id, definition, [target_id], "t")
+        run_id = (await start_run(conn, request)).run_id
+    await pool.execute(BEGIN_ANEW)
+
+    async def admitted(step_id: str) -> None:
+        async with pool.acquire() as conn, conn.transaction():
+            await admit_chunk(conn, run_id, step_id)
+
+    async with pool.acquire() as conn, conn.transaction():
+        await admit_chunk(conn, run_id, "a")
+        other = asyncio.create_task(admitted("b"))
+        await until(lambda: _waits_or_ended(pool, other))
+        is_over = other.done()
+    await other
+
+    assert not is_over  # or the next chunk of "a" would begin before this one of "b" lets go of the row
+
+
+async def _waits_or_ended(pool: Pool, task: "asyncio.Task[None]") -> bool:
+    return task.done() or bool(await pool.fetchval("SELECT EXISTS (SELECT FROM pg_locks WHERE NOT granted)"))
 
 
 async def test_cancelled_run_admits_no_more(pool: Pool, workspace_id: UUID) -> None:
