@@ -36,9 +36,15 @@ RETRY_S: Final = 0.2
 Start = Callable[[], Awaitable[UUID]]
 
 _ADD_TARGETS: Final = """
-INSERT INTO targets (workspace_id, kind, value, tags) SELECT $1, $2, unnest($3::text[]), $4
-ON CONFLICT (workspace_id, value) WHERE deleted_at IS NULL DO UPDATE SET tags = excluded.tags
-RETURNING id
+WITH there AS (
+  SELECT id, value FROM targets WHERE workspace_id = $1 AND value = ANY ($3) AND deleted_at IS NULL
+), added AS (
+  INSERT INTO targets (workspace_id, kind, value, tags)
+  SELECT $1, $2, value, $4 FROM unnest($3::text[]) AS wanted (value)
+  WHERE value NOT IN (SELECT value FROM there)
+  RETURNING id
+)
+SELECT id FROM there UNION ALL SELECT id FROM added
 """
 
 _NOOP: Final = {
