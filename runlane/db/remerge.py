@@ -22,6 +22,13 @@ REMERGE_KEY: Final = "remerge"
 MERGE_REASON: Final = "merge"
 """Reason of a job whose merge failed for good, as `judge` gives it."""
 
+# Before the job: a re-run and a sweep hold the run's row when they come to the job.
+_HOLD_RUN: Final = """
+SELECT FROM job_histories
+WHERE workspace_id = $1 AND id = (SELECT run_id FROM jobs WHERE workspace_id = $1 AND id = $2)
+FOR NO KEY UPDATE
+"""
+
 _KEPT: Final = """
 SELECT j.status, j.reason, a.attempt, a.result_id, r.id IS NOT NULL AS is_kept,
        EXISTS (SELECT FROM job_attempts b JOIN jobs n ON n.id = b.job_id
@@ -84,6 +91,7 @@ async def remerge_job(conn: Connection, workspace_id: UUID, job_id: UUID, act: A
         Conflict: `job.not_mergeable`, it did not fail at its merge; `job.result_gone`, its result was not
             kept; `job.remerged`, that was asked for before; `job.rerun_open`, a re-run has not ended.
     """
+    await conn.execute(_HOLD_RUN, workspace_id, job_id)
     kept = await conn.fetchrow(_KEPT, workspace_id, job_id)
     if kept is None:
         raise NotFound("no such job", code="job.not_found")

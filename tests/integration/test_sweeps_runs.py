@@ -10,14 +10,16 @@ import pytest
 from activities.results import EndedBatch, SettleInput
 from runlane import names
 from runlane.db import nudges
-from runlane.db.acts import StepOfRun
+from runlane.db.acts import Act, StepOfRun
 from runlane.db.cancel import cancel_run, cancel_step
 from runlane.db.claims import ClaimedJob
 from runlane.db.pool import Pool
+from runlane.db.remerge import remerge_job
 from runlane.db.runs import close_run, close_step
 from runlane.db.settle import MAX_MERGE_FAILURES, Ending
 from runlane.db.sweeps import runs
 from runlane.db.sweeps.silent_workers import note_replica
+from runlane.errors import Conflict
 from runlane.jobs import RunVerb
 from runlane.settings import Settings
 from runlane.sweeps import Part, Report
@@ -303,6 +305,33 @@ async def test_failed_merges_of_a_closed_run_are_run_again_in_one_new_run_by_two
         "sweep",
         "completed",
     )
+
+
+async def test_sweep_and_merge_by_hand_hold_no_job_whose_run_another_holds(
+    sweeps: SweepWorld, world: RunWorld
+) -> None:
+    run = await merge_fails(sweeps, world)
+    job_id: UUID = await world.pool.fetchval("SELECT id FROM jobs")
+
+    async def merged() -> None:
+        async with world.pool.acquire() as conn, conn.transaction():
+            await remerge_job(conn, world.workspace_id, job_id, Act())
+
+    async with world.pool.acquire() as conn, conn.transaction():
+        await conn.execute("SELECT FROM job_histories WHERE id = $1 FOR NO KEY UPDATE", run.run_id)
+        others = [asyncio.create_task(each) for each in (sweeps.sweep(Part.FAILED_MERGES), merged())]
+        await world.until(
+            "SELECT count(*) = 2 FROM pg_stat_activity WHERE datname = current_database()"
+            " AND wait_event_type = 'Lock'"
+        )
+        await conn.execute("SELECT FROM jobs WHERE id = $1 FOR UPDATE NOWAIT", job_id)
+    ends = await asyncio.gather(*others, return_exceptions=True)
+
+    assert {type(end) for end in ends} in (
+        {Report, Conflict},
+        {Report, type(None)},
+    )  # the second finds it done
+    assert await world.value("SELECT count(*) FROM jobs") == 2
 
 
 @pytest.mark.parametrize("step_id", [None, "only"], ids=["run", "step"])

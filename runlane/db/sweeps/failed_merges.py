@@ -38,6 +38,12 @@ WHERE j.retryable AND j.id > $1 AND j.failures_before + j.failures < {MAX_FAILUR
 ORDER BY j.id LIMIT $2
 """
 
+# Rows of runs before those of jobs, as who re-runs one by hand.
+_HOLD_RUNS: Final = """
+SELECT FROM job_histories WHERE id IN (SELECT run_id FROM jobs WHERE id = ANY($1::uuid[]))
+ORDER BY id FOR NO KEY UPDATE
+"""
+
 _LOCK: Final = f"""
 SELECT j.id, j.workspace_id, j.run_id, j.step_id, j.tool_id, j.category, j.target_id, j.asset_id, j.attempt,
        h.closed_at IS NULL AND s.status = '{StepStatus.RUNNING}' AS is_open
@@ -87,6 +93,7 @@ async def rerun(conn: Connection, job_ids: Sequence[UUID]) -> list[UUID]:
 
     A second call finds `retryable` cleared and does nothing. Jobs of one step come into one run.
     """
+    await conn.execute(_HOLD_RUNS, job_ids)
     rows = await conn.fetch(_LOCK, job_ids)
     steps: dict[tuple[UUID, str], list[Record]] = defaultdict(list)
     for row in rows:
