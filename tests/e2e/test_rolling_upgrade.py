@@ -94,16 +94,12 @@ async def test_every_process_is_replaced_under_load_and_nothing_is_lost_or_charg
             )
             callers = Callers(f"http://127.0.0.1:{apis}", key, str(target))
             load = Load(installation)
-            working = [asyncio.create_task(load.run_noops()), asyncio.create_task(callers.run())]
-            try:
+            async with asyncio.TaskGroup() as working:  # a load that fails ends the upgrade at once
+                working.create_task(load.run_noops())
+                working.create_task(callers.run())
                 await replace_everything(installation, next_api, next_gateway)
                 callers.stop.set()
                 load.stop.set()
-                await asyncio.gather(*working)
-            finally:
-                for task in working:
-                    task.cancel()
-                await asyncio.wait(working)
             await judge(installation, load, callers)
 
 
