@@ -12,6 +12,7 @@ from pydantic import Field, SecretStr
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from runlane import names
+from runlane.events.scrub import Redaction
 from runlane.sweeps import Bounds, Retention
 
 _PREFIX = "RUNLANE_"
@@ -99,8 +100,21 @@ class Settings(BaseSettings):
         description="staged results below this stay in PostgreSQL, 0: none (bytes)",
     )
     body_limit_bytes: int = Field(1_048_576, ge=1024, description="largest request body (bytes)")
+    outbound_networks: str = Field(
+        "",
+        description="networks that integrations may send to besides public addresses, also by http; empty: "
+        "none (CIDRs, separated by commas or blanks)",
+    )
+    outbound_ca_file: str = Field(
+        "",
+        description="certificates of authorities that receivers are trusted by, besides the system's (file)",
+    )
     tail_share: int = Field(
         25, ge=1, le=100, description="live tails of one workspace at once, of 100 in one process of the API"
+    )
+    lanes_metrics_host: str = Field("127.0.0.1", description="address of the lanes' figures")
+    lanes_metrics_port: int = Field(
+        0, ge=0, le=65535, description="port on which the lanes serve their figures to a scraper, 0: none"
     )
     stream_cap: int = Field(100_000, ge=100, description="entries kept on the event stream (entries)")
     worker_heartbeat_s: float = Field(
@@ -140,6 +154,16 @@ class Settings(BaseSettings):
         90, ge=90, description="audit events, until they are archived in the bucket audit-archive (days)"
     )
     retention_commands_days: int = Field(7, ge=1, description="commands that Temporal was told (days)")
+    retention_notifications_days: int = Field(30, ge=1, description="notifications, read or not (days)")
+    retention_statistics_days: int = Field(800, ge=31, description="statistics by day (days)")
+    redaction: Redaction = Field(
+        Redaction.PRECISE,
+        description="what is taken for a credential in events, errors and logs; strict also drops hashes and "
+        "every field with such a word in its name (precise or strict)",
+    )
+    retention_deliveries_days: int = Field(
+        30, ge=1, description="deliveries to integrations that have ended, with their attempts (days)"
+    )
     log_format: str = Field("console", pattern="^(console|json)$", description="console or json")
     log_level: str = Field(
         "info", pattern="^(debug|info|warning|error)$", description="lowest level that is logged"
@@ -184,6 +208,9 @@ class Settings(BaseSettings):
             results_days=self.retention_results_days,
             audit_days=self.retention_audit_days,
             commands_days=self.retention_commands_days,
+            deliveries_days=self.retention_deliveries_days,
+            notifications_days=self.retention_notifications_days,
+            statistics_days=self.retention_statistics_days,
         )
 
     @property
@@ -196,6 +223,16 @@ class Settings(BaseSettings):
             "region": self.s3_region,
             "public_url": self.s3_public_url,
         }
+
+    @property
+    def reach(self) -> dict[str, str]:
+        """Where endpoints of integrations may be, by the names of `runlane.outbound.reach.Reach.of`."""
+        own = (
+            *(self.database_url, self.database_api_url, self.database_system_url, self.redis_url),
+            *(self.s3_endpoint, self.temporal_address, self.api_url, f"{self.api_host}:{self.api_port}"),
+            f"{self.gateway_host}:{self.gateway_port}",
+        )
+        return {"networks": self.outbound_networks, "own_urls": " ".join(own)}
 
     @property
     def secret_key_texts(self) -> list[str]:
