@@ -20,6 +20,8 @@ WRITTEN = [
     *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")),
     *sorted((ROOT / "docs").glob("*.md")),
     *sorted((ROOT / "docs/adr").glob("*.md")),
+    *sorted((ROOT / "docs/howto").glob("*.md")),
+    *sorted((ROOT / "docs/integrations").glob("*.md")),
 ]
 """Documents that people write; those that the program writes have tests of their own."""
 
