@@ -212,7 +212,8 @@ class _Stream(httpx2.AsyncByteStream):
 def _pool(context: ssl.SSLContext, backend: httpcore2.AsyncNetworkBackend) -> httpcore2.AsyncConnectionPool:
     return httpcore2.AsyncConnectionPool(
         ssl_context=context,
-        max_connections=100,
+        # whoever sends bounds how much at once; a bound here would have endpoints wait for slower ones
+        max_connections=None,
         max_keepalive_connections=20,
         keepalive_expiry=5.0,
         network_backend=backend,
