@@ -11,7 +11,6 @@ import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from functools import partial
 from http.cookiejar import CookieJar, DefaultCookiePolicy
 from typing import Final, TypeAlias
 
@@ -60,11 +59,13 @@ class SystemResolver:
     """Addresses as this host's resolver gives them, each once.
 
     It has threads of its own: a call of the system cannot be stopped, and names whose servers do not answer
-    would hold up everything else that is done in threads.
+    would hold up everything else that is done in threads. Each name is asked for once at a time, so that such
+    a name takes one thread, however often it is tried.
     """
 
     def __init__(self) -> None:
         self._threads = ThreadPoolExecutor(RESOLVER_THREADS, thread_name_prefix="resolve")
+        self._asking: dict[str, asyncio.Future[Sequence[str]]] = {}
 
     async def __call__(self, host: str, port: int) -> Sequence[str]:
         """Resolves one name.
@@ -72,9 +73,17 @@ class SystemResolver:
         Raises:
             OSError: it leads nowhere, or nobody says.
         """
-        ask = partial(socket.getaddrinfo, host, port, type=socket.SOCK_STREAM)
-        answers = await asyncio.get_running_loop().run_in_executor(self._threads, ask)
-        return list(dict.fromkeys(str(where[0]) for *_, where in answers))
+        asking = self._asking.get(host)
+        if asking is None:
+            asking = asyncio.get_running_loop().run_in_executor(self._threads, _ask, host, port)
+            self._asking[host] = asking
+            asking.add_done_callback(lambda _: self._asking.pop(host, None))
+        return await asyncio.shield(asking)  # who has waited long enough leaves it to the others
+
+
+def _ask(host: str, port: int) -> Sequence[str]:
+    answers = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return list(dict.fromkeys(str(where[0]) for *_, where in answers))
 
 
 class GuardedTransport(httpx2.AsyncBaseTransport):

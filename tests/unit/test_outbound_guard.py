@@ -2,6 +2,7 @@
 
 import asyncio
 import socket
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -9,12 +10,13 @@ import pytest
 
 from runlane.errors import Invalid
 from runlane.outbound.exchange import Call, exchange
-from runlane.outbound.guard import open_client
+from runlane.outbound.guard import SystemResolver, open_client
 from runlane.outbound.reach import Reach, Unfit
 from runlane.outbound.transport import Rejected, Unreachable
 from runlane.settings import Settings
 from tests.receivers import LOOPBACK, Received, Reply, receiver, sender
 from tests.unit.probe_servers import server_context
+from tests.waiting import until
 
 
 def ok(_request: Received) -> Reply:
@@ -222,6 +224,30 @@ async def _answer_once(reader: asyncio.StreamReader, writer: asyncio.StreamWrite
     await reader.readuntil(b"\r\n\r\n")
     writer.write(b"HTTP/1.1 204 Fine\r\nConnection: close\r\n\r\n")
     writer.close()
+
+
+async def test_a_name_that_nobody_answers_for_takes_one_thread_however_often_it_is_tried(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    is_answered, asked = threading.Event(), []
+
+    def slow(host: str, *_: object, **__: object) -> list[tuple[object, ...]]:
+        asked.append(host)
+        is_answered.wait()
+        return [(0, 0, 0, "", ("192.0.2.1", 0))]
+
+    monkeypatch.setattr(socket, "getaddrinfo", slow)
+    resolve = SystemResolver()
+    impatient = asyncio.create_task(resolve("slow.test", 443))
+    patient = asyncio.create_task(resolve("slow.test", 443))
+    await until(lambda: asked == ["slow.test"])
+    impatient.cancel()
+    is_answered.set()
+
+    assert await patient == ["192.0.2.1"]
+    assert asked == ["slow.test"]
+    assert await resolve("slow.test", 443) == ["192.0.2.1"]
+    assert len(asked) == 2
 
 
 async def test_a_certificate_is_checked_against_the_name_and_the_given_authority(tmp_path: Path) -> None:
