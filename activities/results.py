@@ -27,7 +27,7 @@ from runlane.db.inventory import MergeJob, MergeSummary
 from runlane.db.pool import Connection, Pool
 from runlane.db.settle import Attempt, Decision, Ending
 from runlane.errors import Unavailable
-from runlane.events import Envelope
+from runlane.events import Envelope, scrub_text
 from runlane.jobs import MAX_LOSSES, Outcome
 from runlane.storage import Storage
 from runlane.tools import Category, Parsed
@@ -276,7 +276,8 @@ def _completed(attempt: Attempt, parsed: Parsed, counts: MergeSummary | None) ->
     decision = settle.decide(attempt, Outcome.COMPLETED)
     summary: dict[str, object] = {"records": len(parsed.records)}
     if parsed.quarantined:
-        summary |= {"quarantined": parsed.quarantined, "sample": list(parsed.sample)}
+        sample = [scrub_text(reason) for reason in parsed.sample]
+        summary |= {"quarantined": parsed.quarantined, "sample": sample}
     if counts is not None:
         summary |= {"new": counts.new, "updated": counts.updated, "outside": counts.outside}
     return Decision(attempt, decision.outcome, decision.verdict, summary=summary)

@@ -23,6 +23,7 @@ from runlane import names
 from runlane.db.engine import DRIVER_ERRORS, is_lost
 from runlane.db.idempotency import InFlight
 from runlane.errors import Invalid, Refused, RunlaneError, Unavailable
+from runlane.events import scrub_text
 
 MEDIA_TYPE: Final = "application/problem+json"
 RETRY_AFTER_S: Final = 1
@@ -89,12 +90,14 @@ def _answer(scope: Scope, problem: _Problem) -> Response:
         "type": "about:blank",
         "title": HTTPStatus(problem.status).phrase,
         "status": problem.status,
-        "detail": problem.detail,
+        "detail": scrub_text(problem.detail),
         "code": problem.code,
         "request_id": request_id,
     }
     if problem.fields:
-        body["fields"] = dict(islice(problem.fields.items(), MAX_FIELDS))
+        # a path may name a credential, it holds none
+        listed = islice(problem.fields.items(), MAX_FIELDS)
+        body["fields"] = {scrub_text(path): scrub_text(fault) for path, fault in listed}
     return JSONResponse(body, problem.status, {names.REQUEST_ID_HEADER: request_id}, MEDIA_TYPE)
 
 

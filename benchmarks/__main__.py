@@ -19,7 +19,21 @@ from pathlib import Path
 
 from temporalio.client import Client
 
-from benchmarks import bare, cpu, growth, hop, large, large_report, latency, merging, registry, report
+from benchmarks import (
+    bare,
+    bus,
+    cpu,
+    delivering,
+    growth,
+    hop,
+    large,
+    large_report,
+    latency,
+    merging,
+    redaction,
+    registry,
+    report,
+)
 from benchmarks.registry import Load
 from benchmarks.report import Bare, Result
 from runlane.cli.platform import Platform, PlatformOptions, open_platform
@@ -74,11 +88,22 @@ async def _measure(platform: Platform) -> int:
         after = await _bare(platform, client)
         results.append(Result(measured, before, after))
         before = after
+    delivered = await delivering.measure(platform, pool)
     await pool.close()
     grown = await growth.measure(platform.stack)
-    checks = [*report.bounds(results, idle), *growth.bounds(grown)]
+    scrubbing = redaction.measure()
+    bridge = await bus.measure(platform.settings)
+    checks = [
+        *report.bounds(results, idle),
+        *growth.bounds(grown),
+        *delivered.bounds(),
+        scrubbing.bound(),
+        *bridge.bounds(),
+    ]
     print(report.table(results, idle, gateway))
     print(growth.table(grown))
+    print(delivered.line())
+    print(scrubbing.line())
     print("\n".join(check.line() for check in checks))
     RESULTS.write_text(report.as_json(results, idle, gateway, checks))  # noqa: ASYNC240  # nothing else runs now
     return 0 if all(check.holds for check in checks) else 1
@@ -109,6 +134,7 @@ async def main() -> int:
     """Runs the bench on a platform of its own."""
     options = _options()
     environment = {**os.environ, "RUNLANE_LOG_LEVEL": "warning"}
+    environment["RUNLANE_OUTBOUND_NETWORKS"] = "127.0.0.0/8"  # where the receivers of the bench are
     if not options.large:  # the large run has the settings that everybody has
         environment["RUNLANE_WORKER_TOOLSETS"] = f"probe={SCAN_BATCHES}"
     with tempfile.TemporaryDirectory(prefix="runlane-bench-", ignore_cleanup_errors=True) as folder:

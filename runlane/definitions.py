@@ -275,16 +275,12 @@ def _inline_secrets(value: object, path: str) -> Iterator[str]:
             left += [(f"{path}.{number}"[:_MAX_PATH], item) for number, item in enumerate(value)]
         elif isinstance(value, str):
             header = _HEADER.match(value)
-            if _WRITTEN_OUT.search(value) or (header and _is_credential_name(header[1])):
+            if _WRITTEN_OUT.search(value) or (header and is_credential_name(header[1])):
                 yield path
 
 
 def _is_secret(key: str, item: object) -> bool:
-    return _is_credential_name(key) and not (item is None or isinstance(item, bool) or is_reference(item))
-
-
-def _is_credential_name(name: str) -> bool:
-    return is_credential_name(name) or "cookie" in name.lower()
+    return is_credential_name(key) and not (item is None or isinstance(item, bool) or is_reference(item))
 
 
 def _inline_secret(fields: dict[str, str]) -> Invalid:

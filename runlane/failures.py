@@ -9,12 +9,33 @@ from temporalio.api.failure.v1 import Failure
 from temporalio.converter import DataConverter, DefaultFailureConverter, PayloadConverter
 from temporalio.exceptions import ApplicationError
 
+from runlane.events import scrub_text
+
 DECODE_ERRORS = (ValueError, TypeError, LookupError, AttributeError, RuntimeError)
 """What decoding a payload of unknown origin may raise."""
 
+MAX_TEXT = 4_000
+"""Characters of a message or a trace; the rest is cut."""
+
 
 class BearingFailureConverter(DefaultFailureConverter):
-    """Reads any failure, whatever it carries."""
+    """Reads any failure, whatever it carries, and writes none with a credential in it.
+
+    A message may quote what a server or a host said, and a history is read by many.
+    """
+
+    def to_failure(
+        self, exception: BaseException, payload_converter: PayloadConverter, failure: Failure
+    ) -> None:
+        """Writes the exception and its causes, each text scrubbed and bounded."""
+        super().to_failure(exception, payload_converter, failure)
+        written = failure
+        while True:
+            written.message = scrub_text(written.message)[:MAX_TEXT]
+            written.stack_trace = scrub_text(written.stack_trace)[:MAX_TEXT]
+            if not written.HasField("cause"):
+                return
+            written = written.cause
 
     def from_failure(self, failure: Failure, payload_converter: PayloadConverter) -> BaseException:
         """The failure as an exception; one whose details cannot be decoded comes without them."""

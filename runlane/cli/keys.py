@@ -127,11 +127,14 @@ def set_workspace(
 
 def settings_here() -> "Settings":
     """Settings of the environment, and of the stack that runs here."""
+    from runlane.events import use_redaction
     from runlane.settings import Settings
     from runlane.stack.urls import adopt_running_stack
 
     adopt_running_stack(state_dir())
-    return Settings.load()
+    settings = Settings.load()
+    use_redaction(settings.redaction)
+    return settings
 
 
 async def in_transaction(settings: "Settings", make: "Callable[[Connection], Awaitable[MadeT]]") -> MadeT:

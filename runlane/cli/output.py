@@ -79,15 +79,17 @@ def note(text: str) -> None:
 
 
 def print_error(error: CommandError) -> None:
-    """Prints what went wrong, why, and what to try."""
-    first, *rest = error.message.splitlines() or [""]
+    """Prints what went wrong, why, and what to try; no credential that a server's message quotes."""
+    from runlane.events.scrub import scrub_text
+
+    first, *rest = scrub_text(error.message).splitlines() or [""]
     note(f"error: {first}")
     for line in rest:  # the end of a log, say
         note(line)
     cause = error.cause
     for path, fault in cause.fields.items():
         if fault != error.message:
-            note(f"       {path}: {fault}")
+            note(f"       {path}: {scrub_text(fault)}")
     details = [f"code: {cause.code}"] if cause.code else []
     details += [f"request: {cause.request_id}"] if cause.request_id else []
     if details:

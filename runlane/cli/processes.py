@@ -179,10 +179,12 @@ async def _open_engine(settings: "Settings") -> "Engine | None":
 
 
 def _load() -> "Settings":
+    from runlane.events import use_redaction
     from runlane.observability import configure
     from runlane.settings import Settings, unknown_variables
 
     settings = Settings.load()
+    use_redaction(settings.redaction)
     configure(settings.log_format, settings.log_level)
     if unknown := unknown_variables():
         note(f"warning: no setting is called {', '.join(unknown)}")
@@ -190,12 +192,23 @@ def _load() -> "Settings":
 
 
 def _run(process: "Process") -> None:
+    import structlog
     import uvloop
+
+    from runlane.cli.errors import CommandError, ExitCode
+    from runlane.errors import RunlaneError
 
     settings = _load()
     os.umask(0o077)
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(_until_stopped(process, settings))
+    try:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(_until_stopped(process, settings))
+    except (CommandError, RunlaneError):
+        raise
+    except Exception as error:
+        # Python's own traceback would print what a server said, as it said it
+        structlog.get_logger(__name__).exception("process_failed")
+        raise SystemExit(ExitCode.UNEXPECTED) from error
 
 
 async def _until_stopped(process: "Process", settings: "Settings") -> None:

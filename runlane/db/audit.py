@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from runlane.db.pool import Connection, encode_json
-from runlane.events import EVENT_POLICY, BusEvent, Severity, scrub
+from runlane.events import EVENT_POLICY, BusEvent, Severity, scrub_data
 
 _APPEND: Final = """
 INSERT INTO audit_events
@@ -23,7 +23,8 @@ ON CONFLICT (event_id) DO NOTHING
 async def append(conn: Connection, events: Sequence[BusEvent]) -> None:
     """Writes the rows of these events, in one statement; an event that has its row keeps it.
 
-    Data is scrubbed once more: an entry of the stream may come from something else than our producers.
+    Data is scrubbed once more, and says which fields it lost: an entry of the stream may come from something
+    else than our producers.
     """
     sent = [event.envelope for event in events]
     await conn.execute(
@@ -37,7 +38,7 @@ async def append(conn: Connection, events: Sequence[BusEvent]) -> None:
         [e.attributes.get("actortype") for e in sent],
         [e.attributes.get("outcome") for e in sent],
         [_severity(event).value for event in events],
-        [encode_json(scrub(e.data)) for e in sent],
+        [encode_json(scrub_data(e.data)) for e in sent],
         [event.time for event in events],
     )
 

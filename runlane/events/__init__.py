@@ -5,7 +5,8 @@ from runlane.events.catalog import EVENT_CATALOG, EVENT_POLICY, LEAVES, Leaf, fi
 from runlane.events.envelope import Actor, Envelope, envelope
 from runlane.events.payloads import EVENT_SCHEMA_VERSION
 from runlane.events.policy import SUBSCRIPTIONS, Lane, Policy, Severity, is_subscribed
-from runlane.events.scrub import scrub, scrub_text
+from runlane.events.redacted import scrub_data
+from runlane.events.scrub import Redaction, scrub, scrub_text, use_redaction
 from runlane.events.wire import BusEvent
 
 __all__ = [
@@ -20,6 +21,7 @@ __all__ = [
     "Lane",
     "Leaf",
     "Policy",
+    "Redaction",
     "Severity",
     "envelope",
     "find_leaf",
@@ -27,5 +29,7 @@ __all__ = [
     "require_publishable",
     "scrub",
     "scrub_argv",
+    "scrub_data",
     "scrub_text",
+    "use_redaction",
 ]

@@ -12,6 +12,7 @@ from grpc import aio
 from runlane import names
 from runlane.db.polls import Polled
 from runlane.db.roster import Standing
+from runlane.events import scrub_text
 from runlane.gateway.caller import Caller
 from runlane.gateway.faults import Fault, denied, no_such_task, unauthenticated, unavailable
 from runlane.gateway.noting import PollNotes
@@ -97,9 +98,10 @@ class Gateway(grpc.GenericRpcHandler):
             call = await self._let_through(method, request, context)
             return call.rule.outbound(await self._forward(call), call.caller)
         except Fault as fault:
-            await context.abort(fault.code, fault.detail)
+            await context.abort(fault.code, scrub_text(fault.detail))
         except aio.AioRpcError as error:
-            await context.abort(error.code(), error.details() or "", tuple(error.trailing_metadata() or ()))
+            said = scrub_text(error.details() or "")
+            await context.abort(error.code(), said, tuple(error.trailing_metadata() or ()))
 
     async def _let_through(self, method: str, request: bytes, context: Context) -> _Call:
         sent = dict(context.invocation_metadata() or ())

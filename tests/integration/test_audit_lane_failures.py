@@ -225,7 +225,11 @@ async def test_what_another_program_put_on_the_stream_is_scrubbed_once_more(
     async with running(lane(settings)):
         await lane_reaches(pool, 1)
 
-    assert await pool.fetchval("SELECT data FROM audit_events") == {"note": "***", "n": 1}
+    assert await pool.fetchval("SELECT data FROM audit_events") == {
+        "note": "***",
+        "n": 1,
+        "metadata": {"redactedFields": ["password"]},
+    }
 
 
 async def test_entries_trimmed_while_pending_are_healed(

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from runlane.events import scrub_argv
-from runlane.events.scrub import CREDENTIAL_WORDS
+from runlane.events.literal import CREDENTIAL_WORDS
 from runlane.scan.argv import ProbeArgv
 from runlane.scan.wire import ClaimedJob
 
@@ -23,6 +23,9 @@ TOKEN = "c2VjcmV0c2VjcmV0c2VjcmV0c2VjcmV0c2VjcmV0c2Vj"
         (["t", "-H", "Cookie: session=1"], ["t", "-H", "Cookie: ***"]),
         (["t", "-u", "https://me:pw@lab.test/a"], ["t", "-u", "https://***@lab.test/a"]),
         (["t", TOKEN], ["t", "***"]),
+        (["t", "ghp_16C7e42F292c6912E7710c838347Ae178B4a"], ["t", "***"]),
+        (["t", "-u", "https://lab.test/?sig=abc"], ["t", "-u", "https://lab.test/?sig=***"]),
+        (["t", "--public-key", "abc", "--max-tokens=3"], ["t", "--public-key", "abc", "--max-tokens=3"]),
         (["m", '{"options":{"password":"x","depth":2}}'], ["m", '{"options":{"depth":2}}']),
         (["m", r'{"options":{"pass\u0077ord":"x","depth":2}}'], ["m", '{"options":{"depth":2}}']),
         (["m", "{no json"], ["m", "{no json"]),

@@ -132,7 +132,7 @@ class TestAnswers:
         assert answers.result(said).payloads[0].data == b""
 
     def test_failure_keeps_its_kind_and_loses_its_causes(self) -> None:
-        said = Failure(message="m" * 10_000, cause=Failure(message="inner"))
+        said = Failure(message="m " * 10_000, cause=Failure(message="inner"))
         said.application_failure_info.type = "WorkerShutdown"
         said.application_failure_info.details.payloads.add().data = b"{"
 
