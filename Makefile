@@ -2,7 +2,7 @@
 #   make test ARGS="-k stack"
 ARGS ?=
 
-.PHONY: demo test check bench chaos up down doctor setup lock record-histories
+.PHONY: demo test check bench chaos up down doctor setup lock record-histories record-events
 
-demo test check bench chaos up down doctor setup lock record-histories:
+demo test check bench chaos up down doctor setup lock record-histories record-events:
 	@./dev $@ $(ARGS)

@@ -1,8 +1,9 @@
 """What routes depend on: who asks, in one transaction that sees that workspace and nothing else."""
 
+import re
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Final
 from uuid import UUID
 
 import structlog
@@ -22,6 +23,8 @@ from runlane.db.pool import Connection
 from runlane.errors import Forbidden, Invalid
 from runlane.events import Actor
 
+_TRACEPARENT: Final = re.compile(r"00-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}")
+
 _bearer = HTTPBearer(auto_error=False, scheme_name="api key", description="`rl_…`, an API key")
 
 
@@ -35,11 +38,12 @@ class Access:
     conn: AsyncConnection
     workspace_id: UUID
     principal: Principal
+    traceparent: str | None = None
 
     @property
     def actor(self) -> Actor:
         """The caller as events name it."""
-        return Actor(str(self.principal.key_id), "api_key")
+        return Actor(str(self.principal.key_id), "api_key", self.traceparent)
 
     def act(self, reason: str | None) -> Act:
         """What the caller does, and why."""
@@ -56,6 +60,12 @@ class PlatformAccess:
     def act(self, reason: str | None) -> Act:
         """What the caller does, and why."""
         return Act(Actor(str(self.principal.key_id), "api_key"), self.principal.name, reason)
+
+
+def traceparent_of(request: Request) -> str | None:
+    """The trace context that the caller sent, if it is one (W3C Trace Context); its events carry it on."""
+    given = request.headers.get("traceparent", "")
+    return given if _TRACEPARENT.fullmatch(given) else None
 
 
 def resources_of(request: Request) -> Resources:
@@ -84,7 +94,7 @@ def _access(scope: Scope) -> Callable[[Request, Principal], AsyncIterator[Access
         if principal.workspace_id is None:
             raise Forbidden("a platform key has no workspace", code="key.scope")
         async with workspace_transaction(resources_of(request).engine, principal.workspace_id) as conn:
-            yield Access(conn, principal.workspace_id, principal)
+            yield Access(conn, principal.workspace_id, principal, traceparent_of(request))
 
     return open_access
 
@@ -102,10 +112,17 @@ ReadRuns = Annotated[Access, Depends(_access(Scope.RUNS_READ), scope="function")
 WriteRuns = Annotated[Access, Depends(_access(Scope.RUNS_WRITE), scope="function")]
 ReadJobs = Annotated[Access, Depends(_access(Scope.JOBS_READ), scope="function")]
 WriteJobs = Annotated[Access, Depends(_access(Scope.JOBS_WRITE), scope="function")]
+ReadEvents = Annotated[Access, Depends(_access(Scope.EVENTS_READ), scope="function")]
+WriteEvents = Annotated[Access, Depends(_access(Scope.EVENTS_WRITE), scope="function")]
 WriteSecrets = Annotated[Access, Depends(_access(Scope.SECRETS_WRITE), scope="function")]
 ReadInventory = Annotated[Access, Depends(_access(Scope.INVENTORY_READ), scope="function")]
+ReadNotifications = Annotated[Access, Depends(_access(Scope.NOTIFICATIONS_READ), scope="function")]
+WriteNotifications = Annotated[Access, Depends(_access(Scope.NOTIFICATIONS_WRITE), scope="function")]
 ReadWorkers = Annotated[Access, Depends(_access(Scope.WORKERS_READ), scope="function")]
 WriteWorkers = Annotated[Access, Depends(_access(Scope.WORKERS_WRITE), scope="function")]
+
+ReadIntegrations = Annotated[Access, Depends(_access(Scope.INTEGRATIONS_READ), scope="function")]
+WriteIntegrations = Annotated[Access, Depends(_access(Scope.INTEGRATIONS_WRITE), scope="function")]
 
 ForPlatform = Annotated[PlatformAccess, Depends(_open_platform, scope="function")]
 

@@ -15,12 +15,15 @@ RESULT_QUEUE: Final = "job-result"
 """Queue of the merge. Source: Job registry, Results."""
 SWEEP_QUEUE: Final = "sweeps"
 """Queue of the parts of sweeps; served by the process of the merge, which has the bucket."""
+DELIVERY_QUEUE: Final = "deliveries"
+"""Queue of what is sent to endpoints outside of the platform."""
 
 # Workflow and activity types, by name where the other side must not import us
 RUN_WORKFLOW: Final = "RunWorkflow"
 STEP_SHARD_WORKFLOW: Final = "StepShard"
 SWEEP_WORKFLOW: Final = "Sweep"
 SCHEDULE_FIRE_WORKFLOW: Final = "ScheduleFire"
+DELIVER_WORKFLOW: Final = "Deliver"
 RUN_BATCH_ACTIVITY: Final = "run_batch"
 NUDGE_SIGNAL: Final = "nudge"
 
@@ -28,6 +31,8 @@ NUDGE_SIGNAL: Final = "nudge"
 EVENT_STREAM: Final = "oasm:events"
 """The bus. Source: Event bridge."""
 DLQ_PREFIX: Final = "oasm:events:dlq:"
+DLQ_INDEX_PREFIX: Final = "oasm:events:dlqindex:"
+"""Which events have their copy on a dead-letter stream, and since when."""
 EVENT_SOURCE: Final = "oasm://core-api"
 
 # PostgreSQL
@@ -98,6 +103,9 @@ TRIGGER_PREFIX: Final = "trigger/"
 
 SCHEDULE_PREFIX: Final = "schedule/"
 """Start of the id and subject of a workspace's schedule, and of the workflow ids of its fires."""
+
+DELIVER_PREFIX: Final = "deliver/"
+"""Start of the id of the workflow that delivers to an endpoint."""
 
 _EVENT_NAMESPACE: Final = UUID("6f0c6a1e-5d0b-5c56-9d42-3f2a55b0a9d1")
 
@@ -258,6 +266,21 @@ def exclusion_subject(exclusion_id: UUID) -> str:
     return f"exclusion/{exclusion_id}"
 
 
+def dead_letter_subject(letter_id: UUID) -> str:
+    """CloudEvents subject of a dead letter."""
+    return f"dead-letter/{letter_id}"
+
+
+def notification_subject(notification_id: UUID) -> str:
+    """CloudEvents subject of a notification."""
+    return f"notification/{notification_id}"
+
+
+def notification_rule_subject(rule_id: UUID) -> str:
+    """CloudEvents subject of a rule, or of a mute, of notifications."""
+    return f"notification-rule/{rule_id}"
+
+
 def operation_subject(operation_id: UUID) -> str:
     """CloudEvents subject of an operation on many jobs."""
     return f"operation/{operation_id}"
@@ -266,6 +289,26 @@ def operation_subject(operation_id: UUID) -> str:
 def api_key_subject(key_id: UUID) -> str:
     """CloudEvents subject of an API key."""
     return f"api_key/{key_id}"
+
+
+def id_in(subject: str) -> UUID:
+    """The id of what a subject of the form `kind/id` is about."""
+    return UUID(subject.rpartition("/")[2])
+
+
+def project_subject(project_id: UUID) -> str:
+    """CloudEvents subject of a project."""
+    return f"project/{project_id}"
+
+
+def integration_subject(integration_id: UUID) -> str:
+    """CloudEvents subject of an endpoint outside of the platform."""
+    return f"integration/{integration_id}"
+
+
+def integration_of(workflow_id: str) -> UUID:
+    """The endpoint that a workflow of this id delivers to."""
+    return UUID(workflow_id.removeprefix(DELIVER_PREFIX))
 
 
 def picture_key(workspace_id: UUID, run_id: UUID, job_id: UUID, attempt: int) -> str:

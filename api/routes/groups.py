@@ -1,7 +1,7 @@
 """Groups of targets: what runs, schedules and blackout windows may be about."""
 
 from datetime import datetime
-from typing import Annotated
+from typing import Annotated, Final
 from uuid import UUID
 
 from fastapi import APIRouter, Depends, Path, Response
@@ -9,14 +9,20 @@ from pydantic import Field, StringConstraints
 
 from api.action_schemas import Why
 from api.deps import Paging, ReadTargets, WriteTargets, no_query
+from api.emitting import Mirror, answered, emits, has_changed
 from api.etags import IfMatch, etag, version_in
 from api.problems import problems
 from api.schemas import Answer, PageOf, Printable, Request, TagName, TagNames, Target
+from runlane import names
 from runlane.db import groups
 from runlane.db.engine import driver
 from runlane.errors import Conflict, NotFound, Stale, Unconditional
+from runlane.events import EVENT_CATALOG
 
 router = APIRouter(prefix="/groups", tags=["groups"])
+
+SIZE: Final = answered("name", "members", "targets", "changed")
+"""What an event says of a group, beside what was asked for."""
 
 GroupId = Annotated[UUID, Path(description="id of a group")]
 GroupName = Annotated[Printable, StringConstraints(min_length=1, max_length=100, strip_whitespace=True)]
@@ -81,11 +87,11 @@ async def index(access: ReadTargets, query: Paging) -> PageOf[Group]:
 
 
 @router.post("", status_code=201, dependencies=[Depends(no_query)], responses=problems(Conflict))
+@emits(EVENT_CATALOG.asset_group.created, Mirror(names.group_subject, metadata=SIZE))
 async def create(access: WriteTargets, body: NewGroup, response: Response) -> GroupDetail:
     """Makes a group. Its members are added then; what has all of its `tags` is in it by itself."""
-    made = await groups.create_group(
-        driver(access.conn), access.workspace_id, body.name, body.tags, access.act(None)
-    )
+    conn, creator = driver(access.conn), access.principal.name
+    made = await groups.create_group(conn, access.workspace_id, body.name, body.tags, creator)
     return _tagged(GroupDetail.model_validate(made), response)
 
 
@@ -101,22 +107,21 @@ async def show(access: ReadTargets, group_id: GroupId, response: Response) -> Gr
     dependencies=[Depends(no_query)],
     responses=problems(NotFound, Conflict, Stale, Unconditional),
 )
+@emits(EVENT_CATALOG.asset_group.updated, Mirror(names.group_subject, metadata=SIZE))
 async def edit(
     access: WriteTargets, group_id: GroupId, body: EditedGroup, response: Response, if_match: IfMatch = None
 ) -> GroupDetail:
     """Renames a group, or gives it another rule. `If-Match` is its `ETag`."""
     wanted = groups.GroupEdit(version_in(if_match), body.name, body.tags)
-    done = await groups.edit_group(
-        driver(access.conn), access.workspace_id, group_id, wanted, access.act(None)
-    )
+    done = await groups.edit_group(driver(access.conn), access.workspace_id, group_id, wanted)
     return _tagged(GroupDetail.model_validate(done), response)
 
 
 @router.post("/{group_id}/delete", dependencies=[Depends(no_query)], responses=problems(NotFound, Conflict))
+@emits(EVENT_CATALOG.asset_group.deleted, Mirror(names.group_subject, metadata=SIZE))
 async def delete(access: WriteTargets, group_id: GroupId, body: Why | None = None) -> GroupDetail:
     """Deletes a group that no schedule and no blackout window is about; its targets stay."""
-    act = access.act(body.reason if body else None)
-    done = await groups.delete_group(driver(access.conn), access.workspace_id, group_id, act)
+    done = await groups.delete_group(driver(access.conn), access.workspace_id, group_id)
     return GroupDetail.model_validate(done)
 
 
@@ -129,22 +134,20 @@ async def targets(access: ReadTargets, group_id: GroupId, query: Paging) -> Page
 
 
 @router.post("/{group_id}/members", dependencies=[Depends(no_query)], responses=problems(NotFound))
+@emits(EVENT_CATALOG.asset_group.updated, Mirror(names.group_subject, metadata=SIZE, is_due=has_changed))
 async def add(access: WriteTargets, group_id: GroupId, body: GroupMembers) -> GroupChanged:
     """Takes targets into a group: all that are named or, if one is not there, none. Repeatable."""
     members = groups.Members(body.targets, body.values, body.tags)
-    done = await groups.add_members(
-        driver(access.conn), access.workspace_id, group_id, members, access.act(body.reason)
-    )
+    done = await groups.add_members(driver(access.conn), access.workspace_id, group_id, members)
     return GroupChanged.model_validate(done)
 
 
 @router.post("/{group_id}/members/remove", dependencies=[Depends(no_query)], responses=problems(NotFound))
+@emits(EVENT_CATALOG.asset_group.updated, Mirror(names.group_subject, metadata=SIZE, is_due=has_changed))
 async def remove(access: WriteTargets, group_id: GroupId, body: GroupMembers) -> GroupChanged:
     """Takes members out of a group; what is not in it is passed over."""
     members = groups.Members(body.targets, body.values, body.tags)
-    done = await groups.remove_members(
-        driver(access.conn), access.workspace_id, group_id, members, access.act(body.reason)
-    )
+    done = await groups.remove_members(driver(access.conn), access.workspace_id, group_id, members)
     return GroupChanged.model_validate(done)
 
 

@@ -102,8 +102,7 @@ class _Refusal:
 async def _note(request: Request, conn: Connection, refusal: _Refusal) -> None:
     """Publishes that a host was refused: once for each of its lives, since it tries again and again."""
     if resources_of(request).control.is_first_rejection(refusal.incarnation):
-        async with conn.transaction():
-            await workers.reject(conn, refusal.worker, refusal.incarnation, refusal.reason)
+        await workers.reject(conn, refusal.worker, refusal.incarnation, refusal.reason)
 
 
 def _joined(request: Request, worker: Worker, token: str | None) -> Response:

@@ -7,6 +7,7 @@ from pathlib import Path
 from api.app import create_app
 from runlane.connectors.schema import manifest_schema
 from runlane.events.docs import render_events
+from runlane.events.schemas import asyncapi_document, event_schemas
 from runlane.settings import Settings, example_environment
 from runlane.states import render_states
 
@@ -17,6 +18,8 @@ def generated_documents() -> Mapping[Path, str]:
         Path("docs/generated/openapi.json"): openapi_document(),
         Path("docs/generated/connector.schema.json"): manifest_schema(),
         Path("docs/generated/events.md"): render_events(),
+        Path("docs/generated/events.schema.json"): event_schemas(),
+        Path("docs/generated/asyncapi.json"): asyncapi_document(),
         Path("docs/generated/states.md"): render_states(),
         Path(".env.example"): example_environment(),
     }

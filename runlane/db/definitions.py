@@ -135,7 +135,8 @@ async def save_definition(
     await conn.execute(_KEEP, workspace_id, row["id"], row["version"], row["body"], act.name)
     if not definition.on:
         await conn.execute(_FORGET, workspace_id, row["id"])
-    deed = _deed(Action.DEFINITION, workspace_id, row["id"], f"{row['name']} {row['version']}")
+    action = Action.DEFINITION_CREATE if row["version"] == 1 else Action.DEFINITION
+    deed = _deed(action, workspace_id, row["id"], f"{row['name']} {row['version']}")
     await outbox.insert(conn, [acted(act, deed)])
     return dict(row)
 

@@ -13,9 +13,6 @@ from uuid import UUID
 from sqlalchemy import func, or_, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from runlane import names
-from runlane.db import outbox
-from runlane.db.acts import Act, Action, Deed, acted
 from runlane.db.paging import Orders, Page, PageRequest, fetch_page
 from runlane.db.pool import Connection, Record
 from runlane.db.selections import OF_GROUP, missing_targets
@@ -85,6 +82,11 @@ SELECT 'schedule ' || name AS name FROM schedules
 WHERE workspace_id = $1 AND deleted_at IS NULL AND run -> 'groups' ? $2::uuid::text
 UNION ALL
 SELECT 'blackout window ' || id FROM blackout_windows WHERE workspace_id = $1 AND group_id = $2
+UNION ALL
+SELECT 'notification rule ' || name FROM notification_rules WHERE workspace_id = $1 AND group_id = $2
+UNION ALL
+SELECT 'project ' || p.name FROM projects p JOIN project_scopes s ON s.project_id = p.id
+WHERE p.workspace_id = $1 AND p.deleted_at IS NULL AND s.kind = 'group' AND s.value = $2::uuid::text
 LIMIT 5
 """
 
@@ -121,7 +123,7 @@ SELECT (SELECT count(*)::int FROM target_group_members WHERE workspace_id = $1 A
 
 
 async def create_group(
-    conn: Connection, workspace_id: UUID, name: str, tags: Sequence[str], act: Act
+    conn: Connection, workspace_id: UUID, name: str, tags: Sequence[str], created_by: str | None = None
 ) -> dict[str, object]:
     """Makes a group without members; with tags, whatever has all of them is in it.
 
@@ -134,14 +136,14 @@ async def create_group(
     await conn.execute(_LOCK, f"groups/{workspace_id}")
     if await conn.fetchval(_COUNT, workspace_id) >= MAX_GROUPS:
         raise Conflict(f"a workspace has at most {MAX_GROUPS} groups", code="group.too_many")
-    row = await conn.fetchrow(_INSERT, workspace_id, name, rule, act.name)
+    row = await conn.fetchrow(_INSERT, workspace_id, name, rule, created_by)
     if row is None:
         raise _duplicate()
-    return await _done(conn, row, act, Action.GROUP)
+    return await _counted(conn, row)
 
 
 async def edit_group(
-    conn: Connection, workspace_id: UUID, group_id: UUID, edit: GroupEdit, act: Act
+    conn: Connection, workspace_id: UUID, group_id: UUID, edit: GroupEdit
 ) -> dict[str, object]:
     """Renames a group or gives it another rule; what refers to it goes on to.
 
@@ -161,27 +163,27 @@ async def edit_group(
     if await conn.fetchval(_IS_TAKEN, workspace_id, name, group_id):
         raise _duplicate()
     (edited,) = await conn.fetch(_EDIT, workspace_id, group_id, name, rule)
-    return await _done(conn, edited, act, Action.GROUP)
+    return await _counted(conn, edited)
 
 
-async def delete_group(conn: Connection, workspace_id: UUID, group_id: UUID, act: Act) -> dict[str, object]:
+async def delete_group(conn: Connection, workspace_id: UUID, group_id: UUID) -> dict[str, object]:
     """Deletes a group that nothing refers to; its targets and runs stay.
 
     Raises:
         NotFound: `group.not_found`.
-        Conflict: `group.in_use`, a schedule or a blackout window is about it: without it, more would be
-            scanned than was meant, or less.
+        Conflict: `group.in_use`, a schedule, a blackout window, a rule of notifications or a project is about
+            it: without it, more would be scanned or told than was meant, or less.
     """
     row = await _hold(conn, workspace_id, group_id)
     if users := [user["name"] for user in await conn.fetch(_USERS, workspace_id, group_id)]:
         raise Conflict(f"it is used by: {', '.join(users)}", code="group.in_use")
-    answer = await _done(conn, row, act, Action.GROUP_DELETE)
+    answer = await _counted(conn, row)
     await conn.execute(_DELETE, workspace_id, group_id)
     return answer
 
 
 async def add_members(
-    conn: Connection, workspace_id: UUID, group_id: UUID, members: Members, act: Act
+    conn: Connection, workspace_id: UUID, group_id: UUID, members: Members
 ) -> dict[str, object]:
     """Takes targets into a group in one statement, however many; those in it already stay.
 
@@ -196,11 +198,11 @@ async def add_members(
     if missing:
         detail = f"{len(missing)} are no targets of this workspace: {', '.join(sorted(missing)[:5])}"
         raise NotFound(detail, code="target.not_found", fields={"targets": detail})
-    return await _change_members(conn, row, _ADD, (members, values), act)
+    return await _change_members(conn, row, _ADD, (members, values))
 
 
 async def remove_members(
-    conn: Connection, workspace_id: UUID, group_id: UUID, members: Members, act: Act
+    conn: Connection, workspace_id: UUID, group_id: UUID, members: Members
 ) -> dict[str, object]:
     """Takes members out of a group; what is not in it is passed over. What its rule takes in stays in.
 
@@ -210,7 +212,7 @@ async def remove_members(
     """
     row = await _hold(conn, workspace_id, group_id)
     values = await _spellings(conn, workspace_id, members)
-    return await _change_members(conn, row, _REMOVE, (members, values), act)
+    return await _change_members(conn, row, _REMOVE, (members, values))
 
 
 async def get_group(conn: Connection, workspace_id: UUID, group_id: UUID) -> dict[str, object]:
@@ -275,7 +277,7 @@ def _spelt(values: Sequence[str], networks: Sequence[str]) -> list[str]:
 
 
 async def _change_members(
-    conn: Connection, row: Record, statement: str, said: tuple[Members, Sequence[str]], act: Act
+    conn: Connection, row: Record, statement: str, said: tuple[Members, Sequence[str]]
 ) -> dict[str, object]:
     members, values = said
     workspace_id, group_id = row["workspace_id"], row["id"]
@@ -284,14 +286,7 @@ async def _change_members(
     if not changed:
         return await _counted(conn, row) | {"changed": 0}
     (touched,) = await conn.fetch(_TOUCH, workspace_id, group_id)
-    return await _done(conn, touched, act, Action.GROUP_MEMBERS) | {"changed": changed}
-
-
-async def _done(conn: Connection, row: Record, act: Act, action: Action) -> dict[str, object]:
-    subject = names.group_subject(row["id"])
-    deed = Deed(action, row["workspace_id"], subject, ordinal=str(row["version"]), value=row["name"])
-    await outbox.insert(conn, [acted(act, deed)])
-    return await _counted(conn, row)
+    return await _counted(conn, touched) | {"changed": changed}
 
 
 async def _counted(conn: Connection, row: Record | Mapping[str, object]) -> dict[str, object]:

@@ -40,9 +40,13 @@ class Scope(StrEnum):
     EVENTS_READ = "events:read"
     EVENTS_WRITE = "events:write"
     INVENTORY_READ = "inventory:read"
+    NOTIFICATIONS_READ = "notifications:read"
+    NOTIFICATIONS_WRITE = "notifications:write"
     WORKERS_READ = "workers:read"
     SECRETS_WRITE = "secrets:write"
     WORKERS_WRITE = "workers:write"
+    INTEGRATIONS_READ = "integrations:read"
+    INTEGRATIONS_WRITE = "integrations:write"
     WORKER_JOIN = "worker:join"
     PLATFORM_ADMIN = "platform:admin"
 
@@ -59,6 +63,13 @@ SET expires_at = least(expires_at, clock_timestamp() + make_interval(secs => $2)
 WHERE id = $1 AND revoked_at IS NULL AND (expires_at IS NULL OR expires_at > clock_timestamp())
 RETURNING workspace_id, network_id, name, scopes, expires_at, old.expires_at - created_at AS life,
   clock_timestamp() AS now
+"""
+
+_IS_VALID = """
+SELECT EXISTS (
+  SELECT FROM api_keys k LEFT JOIN workspaces w ON w.id = k.workspace_id
+  WHERE k.id = $1 AND k.revoked_at IS NULL AND w.deleted_at IS NULL
+    AND (k.expires_at IS NULL OR k.expires_at > clock_timestamp()))
 """
 
 _LIST = """
@@ -106,15 +117,18 @@ class Principal:
     network_id: UUID | None = None
     """Workers that it enrols are bound to this network."""
 
+    def has(self, scope: Scope) -> bool:
+        """Whether the key carries the scope."""
+        return scope in self.scopes or (ALL_SCOPES in self.scopes and scope not in _EXPLICIT)
+
     def require(self, scope: Scope) -> None:
         """Passes if the key carries the scope.
 
         Raises:
             Forbidden: `key.scope`.
         """
-        if scope in self.scopes or (ALL_SCOPES in self.scopes and scope not in _EXPLICIT):
-            return
-        raise Forbidden(f"the key does not carry the scope {scope}", code="key.scope")
+        if not self.has(scope):
+            raise Forbidden(f"the key does not carry the scope {scope}", code="key.scope")
 
 
 def digest(secret: str, pepper: bytes) -> bytes:
@@ -203,6 +217,12 @@ async def authenticate(conn: Connection, presented: str, pepper: bytes) -> Princ
     if row["is_stale"]:
         await conn.execute("UPDATE api_keys SET last_used_at = clock_timestamp() WHERE id = $1", row["id"])
     return Principal(row["id"], row["workspace_id"], row["name"], frozenset(row["scopes"]), row["network_id"])
+
+
+async def is_valid(conn: Connection, key_id: UUID) -> bool:
+    """Whether a key that was presented once is still good: not revoked, not expired, its workspace there."""
+    found: bool = await conn.fetchval(_IS_VALID, key_id)
+    return found
 
 
 async def rotate_key(conn: Connection, key_id: UUID, overlap_s: float, pepper: bytes) -> CreatedKey:

@@ -140,7 +140,7 @@ async def create_network(
     row = await conn.fetchrow(_INSERT, workspace_id, name, parsed, act.name)
     if row is None:
         raise _duplicate()
-    return await _done(conn, row, act, Action.NETWORK)
+    return await _done(conn, row, act, Action.NETWORK_CREATE)
 
 
 async def edit_network(

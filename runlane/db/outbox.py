@@ -13,6 +13,8 @@ from uuid import UUID
 from runlane import names
 from runlane.db.locks import RELAY_TURN, try_lock
 from runlane.db.pool import Connection, Record, encode_json
+from runlane.db.publish_counts import COUNTS
+from runlane.errors import UnknownEvent
 from runlane.events import BusEvent, Envelope, require_publishable
 
 PARTITION_DAYS_AHEAD: Final = 7
@@ -44,12 +46,20 @@ async def insert(conn: Connection, envelopes: Sequence[Envelope]) -> None:
     what keeps events single is the conditional update of their cause in the same transaction.
 
     Raises:
-        UnknownEvent: a type is not in the catalog, or reserved.
+        UnknownEvent: a type is not in the catalog, or reserved; it is counted and logged as a producer's bug.
     """
     for name in {e.type for e in envelopes}:
-        require_publishable(name)
+        _require_publishable(name)
     for start in range(0, len(envelopes), INSERT_CHUNK):
         await _insert(conn, envelopes[start : start + INSERT_CHUNK])
+
+
+def _require_publishable(name: str) -> None:
+    try:
+        require_publishable(name)
+    except UnknownEvent as error:
+        COUNTS.note_refused(name, error.detail)
+        raise
 
 
 async def _insert(conn: Connection, envelopes: Sequence[Envelope]) -> None:

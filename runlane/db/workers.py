@@ -22,6 +22,7 @@ from runlane.db import classes, nudges, outbox, polls
 from runlane.db.guards import IN_PROGRESS
 from runlane.db.keys import digest
 from runlane.db.pool import Connection, Record
+from runlane.db.publishing import publish_quietly
 from runlane.errors import Conflict, Unauthenticated
 from runlane.events import EVENT_CATALOG, Envelope, envelope
 from runlane.events.catalog import Leaf, PayloadT
@@ -276,9 +277,12 @@ async def rejoin(conn: Connection, worker: Worker, life: Life) -> Worker:
 
 
 async def reject(conn: Connection, worker: Worker, incarnation: UUID, reason: str) -> None:
-    """Publishes that a host with this worker's token was refused; once per incarnation of that host."""
+    """Publishes that a host with this worker's token was refused; once per incarnation of that host.
+
+    Quietly: whoever is refused is to hear that, and not that its event could not be written.
+    """
     payload = WorkerRejected(worker_id=worker.worker_id, reason=reason)
-    await outbox.insert(conn, _event(worker, EVENT_CATALOG.worker.rejected, payload, str(incarnation)))
+    await publish_quietly(conn, _event(worker, EVENT_CATALOG.worker.rejected, payload, str(incarnation)))
 
 
 async def beat(

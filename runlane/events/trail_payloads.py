@@ -10,12 +10,14 @@ from runlane.events.payloads import Count, Payload, Text
 class ActPayload(Payload):
     """What every event of a person's act says.
 
-    `action`: what was done, as `runlane.db.acts` names it; `resource_id`: to what; `value`: what was set.
+    `action`: what was done, as `runlane.db.acts` names it; `resource_id`: to what; `value`: what was set;
+    `jobs`: how many that changed.
     """
 
     action: Text
     resource_id: UUID
     value: Text | None
+    jobs: Count | None
     reason: Text | None
 
 
@@ -23,6 +25,7 @@ class RequestPayload(Payload):
     """What an event says that is a mirror of a request: what was asked for, and what was answered."""
 
     resource_id: UUID
+    reason: Text | None
     changes: dict[str, JsonValue]
     metadata: dict[str, JsonValue]
 
@@ -78,10 +81,8 @@ class PermissionGroupPayload(Payload):
 class TargetUpdated(ActPayload):
     """Targets have other tags, or one is in another network.
 
-    `resource_id`: of the target, or of the workspace when it concerns many; `jobs`: those that went with it.
+    `resource_id`: of the target, or of the workspace when it concerns many.
     """
-
-    jobs: Count | None
 
 
 class TargetDeleted(Payload):

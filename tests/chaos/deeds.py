@@ -29,8 +29,8 @@ RETRY_S: Final = 0.3
 # one request may be two acts: who resumes a run lifts its pause as well
 _AUDITED: Final = """
 SELECT reason, max(events) AS events
-FROM (SELECT data ->> 'reason' AS reason, data ->> 'action' AS action, count(*)::int AS events
-      FROM audit_events WHERE type = 'operator.acted' GROUP BY 1, 2) AS acts
+FROM (SELECT data ->> 'reason' AS reason, coalesce(data ->> 'action', type) AS action, count(*)::int AS events
+      FROM audit_events WHERE data ? 'action' OR data ? 'changes' GROUP BY 1, 2) AS acts
 WHERE reason IS NOT NULL GROUP BY 1
 """
 

@@ -43,7 +43,7 @@ async def acts(pool: Pool) -> list[str]:
     """What was audited of people, in order; each with its actor."""
     rows = await pool.fetch(
         """SELECT data ->> 'action' AS action, attributes ->> 'actortype' AS by FROM outbox
-           WHERE type = 'operator.acted' ORDER BY id"""
+           WHERE data ? 'action' ORDER BY id"""
     )
     assert {row["by"] for row in rows} <= {"api_key"}
     return [row["action"] for row in rows]

@@ -100,10 +100,10 @@ async def test_window_of_a_group_or_tag_holds_what_is_in_it_and_frees_it(
     await pool.execute("UPDATE targets SET tags = '{shop,eu}' WHERE value = 'a.test'")
     async with pool.acquire() as conn, conn.transaction():
         tags = ["shop", "eu"] if about == "rule" else []
-        group = await create_group(conn, workspace_id, "shops", tags, Act())
+        group = await create_group(conn, workspace_id, "shops", tags)
         if about == "group":
             members = Members(values=["a.test"])
-            await add_members(conn, workspace_id, UUID(str(group["id"])), members, Act())
+            await add_members(conn, workspace_id, UUID(str(group["id"])), members)
         wanted = NewWindow(
             workspace_id,
             OPEN,
@@ -161,13 +161,13 @@ async def test_job_whose_target_left_the_group_is_due_when_the_window_is_removed
     run = await dispatched_run(pool, workspace_id, Shape(jobs_each=2))
     members = Members(values=["a.test", "b.test"])
     async with pool.acquire() as conn, conn.transaction():
-        group_id = UUID(str((await create_group(conn, workspace_id, "shops", [], Act()))["id"]))
-        await add_members(conn, workspace_id, group_id, members, Act())
+        group_id = UUID(str((await create_group(conn, workspace_id, "shops", []))["id"]))
+        await add_members(conn, workspace_id, group_id, members)
         row = await add_window(conn, NewWindow(workspace_id, OPEN, group="shops"), Act())
         await hold_dispatched(conn, workspace_id, run.dispatches[0])
 
     async with pool.acquire() as conn, conn.transaction():
-        await remove_members(conn, workspace_id, group_id, members, Act())
+        await remove_members(conn, workspace_id, group_id, members)
         await remove_window(conn, workspace_id, UUID(str(row["id"])), Act())
     again = await look(pool, workspace_id, run, 1_000_001)
 
@@ -284,5 +284,5 @@ async def test_windows_over_http(world: ApiWorld, pool: Pool) -> None:
     assert_problem(refused, 422, "blackout.when")
     assert_problem(foreign, 404, "blackout.not_found")
     assert removed.status_code == 200
-    acts = await pool.fetch("SELECT data ->> 'action' AS action FROM outbox WHERE type = 'operator.acted'")
+    acts = await pool.fetch("SELECT data ->> 'action' AS action FROM outbox WHERE data ? 'action'")
     assert sorted(row["action"] for row in acts) == ["blackout.remove", "blackout.set", "blackout.set"]

@@ -83,7 +83,7 @@ async def test_profile_is_checked_as_the_options_of_a_step_are(caller: Caller, p
     assert_problem(secret, 422, "definition.inline_secret")
     assert_problem(large, 422, "config_profile.too_large")
     assert_problem(unknown, 422, "tool.unknown")
-    acts = await pool.fetch("SELECT data ->> 'action' AS action FROM outbox WHERE type = 'operator.acted'")
+    acts = await pool.fetch("SELECT data ->> 'action' AS action FROM outbox WHERE data ? 'action'")
     assert [row["action"] for row in acts] == ["config_profile.save"]
 
 

@@ -64,7 +64,7 @@ async def switch(pool: Pool, workspace_id: UUID | None, *, is_on: bool) -> bool:
 
 
 async def acts(pool: Pool) -> list[str]:
-    rows = await pool.fetch("SELECT data ->> 'action' FROM outbox WHERE type = 'operator.acted' ORDER BY id")
+    rows = await pool.fetch("SELECT data ->> 'action' FROM outbox WHERE data ? 'action' ORDER BY id")
     return [row[0] for row in rows]
 
 

@@ -290,7 +290,7 @@ class TestPresence:
             async with refused(StatusCode.UNAUTHENTICATED):
                 await host.poll()
             assert await next_of(messages, "ended")
-        (event,) = await world.pool.fetch("SELECT data FROM outbox WHERE type = 'operator.acted'")
+        (event,) = await world.pool.fetch("SELECT data FROM outbox WHERE data ? 'action'")
         assert event["data"]["action"] == "worker.revoke"
 
     async def test_poll_ends_within_a_look_when_the_notice_is_lost(self, world: World) -> None:

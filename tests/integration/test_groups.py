@@ -91,10 +91,8 @@ async def test_group_holds_its_members_and_what_its_tags_take_in(
     assert (added["members"], added["targets"], removed["targets"]) == (1, 3, 2)
     assert await values(caller, f"/v1/groups/{shops}/targets?sort=value") == ["a.test", "c.test", "d.test"]
     assert await targets_of(caller, pool, groups=["shops"]) == ["a.test", "c.test", "d.test"]
-    acts = await pool.fetch("SELECT data ->> 'action' AS action FROM outbox WHERE type = 'operator.acted'")
-    assert sorted(row["action"] for row in acts) == [
-        "group.members", "group.members", "group.members", "group.save",
-    ]  # fmt: skip
+    events = await pool.fetch("SELECT type FROM outbox WHERE type LIKE 'asset_group.%' ORDER BY id")
+    assert [row["type"] for row in events] == ["asset_group.created", *["asset_group.updated"] * 3]
 
 
 async def test_run_is_about_any_mix_of_targets_groups_and_tags_as_they_are_at_its_start(
@@ -259,7 +257,7 @@ async def test_group_is_not_deleted_while_a_schedule_or_window_about_it_is_made(
         deleting = asyncio.create_task(caller.http.post(f"/v1/groups/{shops}/delete"))
         await until(lambda: is_done_or(deleting, pool, waits))
     async with pool.acquire() as conn, conn.transaction():
-        await delete_group(conn, caller.workspace_id, UUID(stores), Act())
+        await delete_group(conn, caller.workspace_id, UUID(stores))
         making = asyncio.create_task(caller.http.post("/v1/blackouts", json=window))
         await until(lambda: is_done_or(making, pool, waits))
 

@@ -21,7 +21,7 @@ from tests.waiting import until
 
 pytestmark = pytest.mark.integration
 
-ACTS = "SELECT data ->> 'action' AS action FROM outbox WHERE type = 'operator.acted' ORDER BY id"
+ACTS = "SELECT data ->> 'action' AS action FROM outbox WHERE data ? 'action' ORDER BY id"
 
 
 @pytest_asyncio.fixture

@@ -81,10 +81,10 @@ async def test_running_worker_takes_a_new_credential_and_goes_on(world: World) -
             pass
     rows = await world.pool.fetch(
         """SELECT type, data->>'action' AS action, data->>'cause' AS cause, data->>'reason' AS reason
-           FROM outbox WHERE type IN ('operator.acted', 'worker.credential_rotated') ORDER BY id"""
+           FROM outbox WHERE type IN ('worker.command.executed', 'worker.credential_rotated') ORDER BY id"""
     )
     assert [tuple(row) for row in rows] == [
-        ("operator.acted", "worker.rotate", None, "quarterly"),
+        ("worker.command.executed", "worker.rotate", None, "quarterly"),
         ("worker.credential_rotated", None, "asked", None),
     ]
 

@@ -9,6 +9,7 @@ from uuid import uuid4
 
 import pytest
 
+from runlane.db.acts import Act, Action, Deed, acted
 from runlane.errors import UnknownEvent
 from runlane.events import (
     EVENT_CATALOG,
@@ -125,7 +126,8 @@ def test_every_lane_is_subscribed_to_something() -> None:
 
 MISSPELT = """
 from uuid import uuid4
-from runlane.events import EVENT_CATALOG, envelope, payloads
+from runlane.events import EVENT_CATALOG, Severity, envelope, payloads
+from runlane.events.leaf import Leaf, audited
 
 EVENT_CATALOG.job.craeted
 EVENT_CATALOG.jobs.created
@@ -133,10 +135,13 @@ envelope("job.created", None, workspace_id=uuid4(), subject="job/1")
 payload = payloads.ApiKeyRevoked(key_id=uuid4(), name="x")
 envelope(EVENT_CATALOG.job.created, payload, workspace_id=uuid4(), subject="job/1")
 payloads.JobStarted(job_id=uuid4())
+Leaf("job.abolished", payloads.JobStarted, producer="")
+audited("job.abolished", payloads.JobStarted)
+audited("job.abolished", severity=Severity.NONE)
 """
 
 
-def test_a_misspelt_leaf_or_a_wrong_payload_is_a_type_error(tmp_path: Path) -> None:
+def test_a_misspelt_leaf_a_wrong_payload_or_none_and_no_policy_are_type_errors(tmp_path: Path) -> None:
     program = tmp_path / "misspelt.py"
     program.write_text(MISSPELT)
 
@@ -150,7 +155,7 @@ def test_a_misspelt_leaf_or_a_wrong_payload_is_a_type_error(tmp_path: Path) -> N
 
     lines = [int(line.split(":")[1]) for line in answer.stdout.splitlines() if ": error:" in line]
     assert answer.returncode == 1
-    assert set(lines) == {5, 6, 7, 9, 10}, answer.stdout
+    assert set(lines) == {6, 7, 8, 10, 11, 12, 13, 14}, answer.stdout
 
 
 def test_the_page_of_the_events_is_up_to_date() -> None:
@@ -172,3 +177,15 @@ def test_a_field_that_may_be_null_must_still_be_given() -> None:
                 "category": "c", "target_id": None,
             }
         )  # fmt: skip
+
+
+def test_acts_on_rules_and_things_have_names_of_their_own_and_those_on_runs_do_not() -> None:
+    workspace = uuid4()
+    names_of = {action: acted(Act(), Deed(action, workspace, f"thing/{uuid4()}")).type for action in Action}
+    paused = acted(Act(), Deed(Action.PAUSE, workspace, f"pause/{uuid4()}", run_id=uuid4()))
+
+    assert names_of[Action.LIMIT] == names_of[Action.PAUSE] == "workspace.config.updated"
+    assert names_of[Action.WORKER_DRAIN] == "worker.command.executed"
+    assert names_of[Action.DEFINITION_CREATE] == "workflow.created"
+    assert names_of[Action.JOB_RERUN] == names_of[Action.RUN_CANCEL] == paused.type == "operator.acted"
+    assert set(names_of.values()) <= AUDIT_ACTIONS | OWN_AUDIT_ACTIONS

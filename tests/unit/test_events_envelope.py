@@ -56,6 +56,23 @@ def test_cause_and_actor_become_attributes() -> None:
     assert made.attributes == {"cause": "run", "actorid": "key-7", "actortype": "api_key"}
 
 
+def test_hops_and_trace_context_become_attributes_when_there_are_any() -> None:
+    trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+    plain = envelope(EVENT_CATALOG.job.failed, failed(None), workspace_id=WORKSPACE, subject=SUBJECT)
+    made = envelope(
+        EVENT_CATALOG.job.failed,
+        failed(None),
+        workspace_id=WORKSPACE,
+        subject=SUBJECT,
+        hops=2,
+        actor=Actor("x", "api_key", trace),
+    )
+
+    assert plain.attributes == {}
+    assert made.attributes == {"hops": "2", "actorid": "x", "actortype": "api_key", "traceparent": trace}
+    assert to_fields(BusEvent(made, 1, MOMENT))["schemaversion"] == "1"
+
+
 def test_a_credential_in_an_error_is_masked_before_the_error_is_cut() -> None:
     token = "T" * 60
     text = "x" * (payloads.MAX_ERROR - 30) + " " + token
@@ -111,6 +128,16 @@ def test_an_entry_has_a_field_for_each_attribute() -> None:
             '"reason":"budget","error":"é","failures":4}'
         ),
     }
+
+
+def test_an_event_of_a_later_version_with_further_fields_is_read_like_any_other() -> None:
+    fields = {name.encode(): text.encode() for name, text in to_fields(bus_event()).items()}
+    later = fields | {b"schemaversion": b"2", b"data": fields[b"data"].replace(b"{", b'{"more":[1],', 1)}
+
+    read = decode(later)
+
+    assert read.envelope.data == {"more": [1], **bus_event().envelope.data}
+    assert read == replace(bus_event(), envelope=replace(bus_event().envelope, data=read.envelope.data))
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,11 @@ from runlane.events import trail_payloads as t
 from runlane.events.leaf import audited, transient
 from runlane.events.policy import Severity
 
+_ACTS: Final = "runlane.db.acts"
 _RUNS: Final = "runlane.db.runs"
+_MEMBERSHIPS: Final = "runlane.db.memberships"
+_PROJECTS: Final = "runlane.db.projects"
+_PROJECT_RUNS: Final = "runlane.db.project_runs"
 _CANCEL: Final = "runlane.db.cancel"
 
 
@@ -44,9 +48,9 @@ class Workflow:
     """Saved definitions and their runs."""
 
     __slots__ = ()
-    created: Final = audited("workflow.created", t.WorkflowPayload, Severity.NONE)
-    updated: Final = audited("workflow.updated", t.WorkflowPayload, Severity.NONE)
-    deleted: Final = audited("workflow.deleted", t.WorkflowPayload, Severity.NONE)
+    created: Final = audited("workflow.created", t.WorkflowPayload, Severity.NONE, _ACTS)
+    updated: Final = audited("workflow.updated", t.WorkflowPayload, Severity.NONE, _ACTS)
+    deleted: Final = audited("workflow.deleted", t.WorkflowPayload, Severity.NONE, _ACTS)
     run: Final = _WorkflowRun()
     step: Final = _WorkflowStep()
     trigger: Final = _WorkflowTrigger()
@@ -54,29 +58,37 @@ class Workflow:
 
 class _ProjectAssets:
     __slots__ = ()
-    added: Final = transient("project.assets.added", a.ProjectAssets, Severity.INFO, is_outbound=True)
-    removed: Final = transient("project.assets.removed", a.ProjectAssets, Severity.NONE)
+    added: Final = transient(
+        "project.assets.added", a.ProjectAssets, Severity.INFO, _MEMBERSHIPS, is_outbound=True
+    )
+    removed: Final = transient("project.assets.removed", a.ProjectAssets, Severity.NONE, _MEMBERSHIPS)
 
 
 class _ProjectTrigger:
     __slots__ = ()
-    matched: Final = transient("project.trigger.matched", a.ProjectTriggerMatched, Severity.NONE)
+    matched: Final = transient(
+        "project.trigger.matched", a.ProjectTriggerMatched, Severity.NONE, "runlane.db.project_triggers"
+    )
 
 
 class _ProjectRun:
     __slots__ = ()
-    started: Final = transient("project.run.started", a.ProjectRun, Severity.NONE)
-    completed: Final = transient("project.run.completed", a.ProjectRun, Severity.INFO, is_outbound=True)
-    failed: Final = transient("project.run.failed", a.ProjectRun, Severity.MEDIUM, is_outbound=True)
+    started: Final = transient("project.run.started", a.ProjectRun, Severity.NONE, _PROJECT_RUNS)
+    completed: Final = transient(
+        "project.run.completed", a.ProjectRun, Severity.INFO, _PROJECT_RUNS, is_outbound=True
+    )
+    failed: Final = transient(
+        "project.run.failed", a.ProjectRun, Severity.MEDIUM, _PROJECT_RUNS, is_outbound=True
+    )
 
 
 class Project:
     """Scopes of assets with runs of their own."""
 
     __slots__ = ()
-    created: Final = audited("project.created", a.ProjectPayload, Severity.NONE)
-    updated: Final = audited("project.updated", a.ProjectPayload, Severity.NONE)
-    deleted: Final = audited("project.deleted", a.ProjectPayload, Severity.NONE)
+    created: Final = audited("project.created", a.ProjectPayload, Severity.NONE, _PROJECTS)
+    updated: Final = audited("project.updated", a.ProjectPayload, Severity.NONE, _PROJECTS)
+    deleted: Final = audited("project.deleted", a.ProjectPayload, Severity.NONE, _PROJECTS)
     assets: Final = _ProjectAssets()
     trigger: Final = _ProjectTrigger()
     run: Final = _ProjectRun()
@@ -84,7 +96,9 @@ class Project:
 
 class _StatisticSnapshot:
     __slots__ = ()
-    created: Final = transient("statistic.snapshot.created", a.StatisticSnapshotCreated, Severity.NONE)
+    created: Final = transient(
+        "statistic.snapshot.created", a.StatisticSnapshotCreated, Severity.NONE, "runlane.db.statistics"
+    )
 
 
 class Statistic:

@@ -8,7 +8,9 @@ from runlane.events import trail_payloads as t
 from runlane.events.leaf import audited, transient
 from runlane.events.policy import Severity
 
+_ACTS: Final = "runlane.db.acts"
 _MERGE: Final = "runlane.db.inventory.announcements"
+_CHANGES: Final = "runlane.db.inventory.changes"
 
 
 class _TargetScan:
@@ -27,7 +29,7 @@ class Target:
     created: Final = audited(
         "target.created", p.TargetCreated, Severity.INFO, "runlane.db.targets", is_outbound=True
     )
-    updated: Final = audited("target.updated", t.TargetUpdated, Severity.NONE)
+    updated: Final = audited("target.updated", t.TargetUpdated, Severity.NONE, _ACTS)
     deleted: Final = audited("target.deleted", t.TargetDeleted, Severity.LOW, is_outbound=True)
     scan: Final = _TargetScan()
 
@@ -38,7 +40,9 @@ class _AssetService:
         "asset.service.discovered", p.AssetServiceDiscovered, Severity.INFO, _MERGE, is_outbound=True,
         is_batchable=True,
     )  # fmt: skip
-    closed: Final = transient("asset.service.closed", i.AssetServicePayload, Severity.NONE, is_batchable=True)
+    closed: Final = transient(
+        "asset.service.closed", i.AssetServicePayload, Severity.NONE, _CHANGES, is_batchable=True
+    )
 
 
 class _AssetPort:
@@ -46,7 +50,9 @@ class _AssetPort:
     opened: Final = transient(
         "asset.port.opened", p.AssetPortOpened, Severity.LOW, _MERGE, is_outbound=True, is_batchable=True
     )
-    closed: Final = transient("asset.port.closed", i.AssetPortClosed, Severity.NONE, is_batchable=True)
+    closed: Final = transient(
+        "asset.port.closed", i.AssetPortClosed, Severity.NONE, _CHANGES, is_batchable=True
+    )
 
 
 class _AssetUrl:
@@ -85,9 +91,9 @@ class Asset:
     discovered: Final = transient(
         "asset.discovered", p.AssetDiscovered, Severity.INFO, _MERGE, is_outbound=True, is_batchable=True
     )
-    updated: Final = transient("asset.updated", i.AssetUpdated, Severity.NONE, is_batchable=True)
+    updated: Final = transient("asset.updated", i.AssetUpdated, Severity.NONE, _CHANGES, is_batchable=True)
     disappeared: Final = transient(
-        "asset.disappeared", i.AssetPayload, Severity.LOW, is_outbound=True, is_batchable=True
+        "asset.disappeared", i.AssetPayload, Severity.LOW, _CHANGES, is_outbound=True, is_batchable=True
     )
     deleted: Final = audited("asset.deleted", i.AssetPayload, Severity.LOW, is_outbound=True)
     service: Final = _AssetService()
@@ -123,10 +129,10 @@ class Vulnerability:
         "vulnerability.detected", p.VulnerabilityDetected, Severity.HIGH, _MERGE, is_outbound=True
     )
     reopened: Final = transient(
-        "vulnerability.reopened", i.VulnerabilityPayload, Severity.MEDIUM, is_outbound=True
+        "vulnerability.reopened", i.VulnerabilityPayload, Severity.MEDIUM, _CHANGES, is_outbound=True
     )
     resolved: Final = transient(
-        "vulnerability.resolved", i.VulnerabilityPayload, Severity.INFO, is_outbound=True
+        "vulnerability.resolved", i.VulnerabilityPayload, Severity.INFO, _CHANGES, is_outbound=True
     )
     bulk_updated: Final = audited(
         "vulnerability.bulk_updated", i.VulnerabilitiesUpdated, Severity.INFO, is_outbound=True

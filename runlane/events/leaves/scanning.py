@@ -81,7 +81,9 @@ class _WorkerNetwork:
 
 class _WorkerCommand:
     __slots__ = ()
-    executed: Final = audited("worker.command.executed", t.WorkerCommandExecuted, Severity.MEDIUM)
+    executed: Final = audited(
+        "worker.command.executed", t.WorkerCommandExecuted, Severity.MEDIUM, "runlane.db.acts"
+    )
 
 
 class Worker:

@@ -7,10 +7,13 @@ from runlane.events import trail_payloads as t
 from runlane.events.leaf import audited
 from runlane.events.policy import Severity
 
+_ACTS: Final = "runlane.db.acts"
+_GROUPS: Final = "api.routes.groups"
+
 
 class _WorkspaceConfig:
     __slots__ = ()
-    updated: Final = audited("workspace.config.updated", t.ConfigUpdated, Severity.NONE)
+    updated: Final = audited("workspace.config.updated", t.ConfigUpdated, Severity.NONE, _ACTS)
 
 
 class _WorkspaceApiKey:
@@ -71,32 +74,32 @@ class Network:
     """Internal networks."""
 
     __slots__ = ()
-    created: Final = audited("network.created", t.NetworkPayload, Severity.NONE)
-    deleted: Final = audited("network.deleted", t.NetworkPayload, Severity.LOW)
+    created: Final = audited("network.created", t.NetworkPayload, Severity.NONE, _ACTS)
+    deleted: Final = audited("network.deleted", t.NetworkPayload, Severity.LOW, _ACTS)
 
 
 class AssetGroup:
     """Groups of targets."""
 
     __slots__ = ()
-    created: Final = audited("asset_group.created", t.AssetGroupPayload, Severity.NONE)
-    updated: Final = audited("asset_group.updated", t.AssetGroupPayload, Severity.NONE)
-    deleted: Final = audited("asset_group.deleted", t.AssetGroupPayload, Severity.NONE)
+    created: Final = audited("asset_group.created", t.AssetGroupPayload, Severity.NONE, _GROUPS)
+    updated: Final = audited("asset_group.updated", t.AssetGroupPayload, Severity.NONE, _GROUPS)
+    deleted: Final = audited("asset_group.deleted", t.AssetGroupPayload, Severity.NONE, _GROUPS)
 
 
 class Tool:
     """Tools that a workspace brings itself."""
 
     __slots__ = ()
-    installed: Final = audited("tool.installed", t.ToolPayload, Severity.NONE)
-    uninstalled: Final = audited("tool.uninstalled", t.ToolPayload, Severity.NONE)
+    installed: Final = audited("tool.installed", t.ToolPayload, Severity.NONE, _ACTS)
+    uninstalled: Final = audited("tool.uninstalled", t.ToolPayload, Severity.NONE, _ACTS)
 
 
 class Operator:
     """What people do to runs, steps and jobs."""
 
     __slots__ = ()
-    acted: Final = audited("operator.acted", p.OperatorActed, Severity.INFO, "runlane.db.acts")
+    acted: Final = audited("operator.acted", p.OperatorActed, Severity.INFO, _ACTS)
 
 
 class Report:
