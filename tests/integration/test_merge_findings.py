@@ -85,13 +85,17 @@ async def test_late_result_of_an_earlier_check_changes_no_attribute(world: World
 
 async def test_finding_missed_twice_is_resolved_and_reopens_when_seen(world: World) -> None:
     await world.merge(FINDINGS, world.job(FINDINGS, finding(), minute=0))
+    told: list[list[str]] = []
     for minute in (1, 2):
-        await world.merge(FINDINGS, world.job(FINDINGS, minute=minute, coverage=LOOKED))
+        merged = await world.merge(FINDINGS, world.job(FINDINGS, minute=minute, coverage=LOOKED))
+        told.append(types(merged))
     row = await world.row(ROW)
     assert (row["status"], row["resolved_at"], row["missed"]) == ("resolved", at(2), 2)
+    assert told == [[], ["vulnerability.resolved"]]
 
-    await world.merge(FINDINGS, world.job(FINDINGS, finding(), minute=3))
+    back = await world.merge(FINDINGS, world.job(FINDINGS, finding(), minute=3))
 
+    assert types(back) == ["vulnerability.reopened"]
     row = await world.row(ROW)
     assert (row["status"], row["resolved_at"], row["missed"]) == ("open", None, 0)
 

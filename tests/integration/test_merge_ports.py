@@ -166,13 +166,15 @@ async def test_port_missed_twice_is_closed_with_its_service(world: World) -> Non
 
 async def test_closed_port_seen_again_is_open(world: World) -> None:
     await world.merge(PORTS, world.job(PORTS, port(443), minute=0))
-    await world.merge(PORTS, *(world.job(PORTS, minute=minute, coverage=FULL) for minute in (1, 2)))
+    gone = await world.merge(PORTS, *(world.job(PORTS, minute=minute, coverage=FULL) for minute in (1, 2)))
 
     merged = await world.merge(PORTS, world.job(PORTS, port(443), minute=3))
 
     for opened in (await world.row(PORT, 443, HERE), await world.row(SERVICE, 443)):
         assert (opened["missed"], opened["closed_at"]) == (0, None)
-    assert types(merged) == []
+    assert types(gone) == ["asset.port.closed", "asset.service.closed"]
+    assert types(merged) == ["asset.port.opened", "asset.service.discovered"]
+    assert [each.new for each in merged.summaries.values()] == [0]
 
 
 @pytest.mark.parametrize(

@@ -170,13 +170,14 @@ async def test_two_listings_in_one_merge_are_two_misses(world: World) -> None:
 
 
 async def test_gone_name_seen_again_is_back(world: World) -> None:
-    await world.merge(NAMES, *(world.job(NAMES, minute=minute, coverage=ZONE) for minute in (1, 2)))
+    gone = await world.merge(NAMES, *(world.job(NAMES, minute=minute, coverage=ZONE) for minute in (1, 2)))
 
     merged = await world.merge(NAMES, world.job(NAMES, name("old.lab.test"), minute=3))
 
     row = await world.row(ASSET, "old.lab.test")
     assert (row["missed"], row["gone_at"]) == (0, None)
-    assert types(merged) == []
+    assert types(gone) == ["asset.disappeared", "asset.discovered"]  # and the target's own name
+    assert types(merged) == ["asset.updated"]
 
 
 async def test_late_sighting_from_before_the_misses_brings_nothing_back(world: World) -> None:

@@ -6,6 +6,7 @@ from typing import Final, TypeAlias
 import orjson
 
 from runlane.db.inventory.announcements import vulnerability_detected
+from runlane.db.inventory.changes import vulnerability_reopened, vulnerability_resolved
 from runlane.db.inventory.coverage import MISSES_TO_CLOSE, check_coverage, speaks_of_absence
 from runlane.db.inventory.sightings import Ledger, MergeJob, Sighting, chunks, columns, fold
 from runlane.db.inventory.subjects import Services, find_services, owned, pin_assets
@@ -50,9 +51,10 @@ WITH merged AS (
                        OR excluded.last_seen >= v.resolved_at THEN 0 ELSE v.missed END,
     status = CASE WHEN excluded.last_seen >= v.resolved_at THEN 'open' ELSE v.status END,
     resolved_at = CASE WHEN v.resolved_at > excluded.last_seen THEN v.resolved_at END
-  RETURNING v.id, v.asset_id, v.fingerprint, old.id IS NULL AS is_new
+  RETURNING v.workspace_id, v.id, v.asset_id, v.check_id, v.severity, v.fingerprint, v.last_seen AS at,
+            old.id IS NULL AS is_new, old.status = 'resolved' AND v.status = 'open' AS is_back
 )
-SELECT id, asset_id, fingerprint FROM merged WHERE is_new
+SELECT * FROM merged WHERE is_new OR is_back
 """
 
 # Only what is open resolves by itself: a person's word (accepted, false positive) stays.
@@ -65,13 +67,16 @@ WITH missing AS (
   WHERE v.status = 'open' AND v.last_seen < job.observed_at AND v.tool_id = job.tool_id
     AND job.checks::jsonb ? v.check_id AND starts_with(v.url, job.scope)
   GROUP BY v.id
+), counted AS (
+  UPDATE vulnerabilities v
+  SET missed = v.missed + m.misses,
+      status = CASE WHEN v.missed + m.misses >= $7 THEN 'resolved' ELSE v.status END,
+      resolved_at = CASE WHEN v.missed + m.misses >= $7 THEN m.observed_at END
+  FROM missing m
+  WHERE v.id = m.id
+  RETURNING v.workspace_id, v.id, v.asset_id, v.check_id, v.severity, v.resolved_at AS at
 )
-UPDATE vulnerabilities v
-SET missed = v.missed + m.misses,
-    status = CASE WHEN v.missed + m.misses >= $7 THEN 'resolved' ELSE v.status END,
-    resolved_at = CASE WHEN v.missed + m.misses >= $7 THEN m.observed_at END
-FROM missing m
-WHERE v.id = m.id
+SELECT * FROM counted WHERE at IS NOT NULL
 """
 
 _Seen: TypeAlias = tuple[bytes, MergeJob, FindingRecord]
@@ -89,7 +94,7 @@ async def merge_findings(conn: Connection, jobs: Sequence[MergeJob], ledger: Led
         if seen:
             await _upsert(conn, fold(seen, _rank), services, ledger)
             await ledger.tell()
-    await _close(conn, jobs)
+    await _close(conn, jobs, ledger)
 
 
 async def _upsert(
@@ -97,12 +102,15 @@ async def _upsert(
 ) -> None:
     values = [_row(fingerprint, each, services) for fingerprint, each in folded.items()]
     for row in await conn.fetch(_UPSERT, *columns(values)):
+        if not row["is_new"]:
+            ledger.envelopes.append(vulnerability_reopened(row))
+            continue
         each = folded[row["fingerprint"]]
         ledger.found(each.oldest)
         ledger.envelopes.append(vulnerability_detected(each.oldest, row["id"], row["asset_id"], each.record))
 
 
-async def _close(conn: Connection, jobs: Sequence[MergeJob]) -> None:
+async def _close(conn: Connection, jobs: Sequence[MergeJob], ledger: Ledger) -> None:
     rows: list[tuple[object, ...]] = []
     for job in jobs:
         looked = check_coverage(job.coverage) if speaks_of_absence(job) else None
@@ -110,7 +118,8 @@ async def _close(conn: Connection, jobs: Sequence[MergeJob]) -> None:
             ids = (job.workspace_id, job.asset_id, job.tool_id)
             rows.append((*ids, looked.scope, _json(looked.checks), job.observed_at))
     if rows:
-        await conn.execute(_CLOSE, *columns(rows), MISSES_TO_CLOSE)
+        resolved = await conn.fetch(_CLOSE, *columns(rows), MISSES_TO_CLOSE)
+        ledger.envelopes += map(vulnerability_resolved, resolved)
 
 
 def _rank(record: FindingRecord) -> tuple[object, ...]:

@@ -7,6 +7,7 @@ from typing import Final, TypeAlias
 from uuid import UUID
 
 from runlane.db.inventory.announcements import port_opened, service_discovered
+from runlane.db.inventory.changes import port_closed, port_reopened, service_closed, service_reopened
 from runlane.db.inventory.coverage import MISSES_TO_CLOSE, port_coverage, speaks_of_absence
 from runlane.db.inventory.sightings import Ledger, MergeJob, Sighting, chunks, columns, fold
 from runlane.db.inventory.subjects import given_addresses, pin_assets
@@ -29,9 +30,10 @@ WITH merged AS (
     missed = CASE WHEN excluded.last_seen >= p.last_seen AND p.closed_at IS NULL
                        OR excluded.last_seen >= p.closed_at THEN 0 ELSE p.missed END,
     closed_at = CASE WHEN p.closed_at > excluded.last_seen THEN p.closed_at END
-  RETURNING p.asset_id, p.address, p.port, p.protocol, old.id IS NULL AS is_new
+  RETURNING p.workspace_id, p.asset_id, p.address, p.port, p.protocol, p.last_seen AS at,
+            old.id IS NULL AS is_new, old.closed_at IS NOT NULL AND p.closed_at IS NULL AS is_back
 )
-SELECT asset_id, address, port, protocol FROM merged WHERE is_new
+SELECT * FROM merged WHERE is_new OR is_back
 """
 
 _UPSERT_SERVICES: Final = """
@@ -54,9 +56,10 @@ WITH merged AS (
     missed = CASE WHEN excluded.last_seen >= s.last_seen AND s.closed_at IS NULL
                        OR excluded.last_seen >= s.closed_at THEN 0 ELSE s.missed END,
     closed_at = CASE WHEN s.closed_at > excluded.last_seen THEN s.closed_at END
-  RETURNING s.id, s.asset_id, s.port, s.protocol, old.id IS NULL AS is_new
+  RETURNING s.workspace_id, s.id, s.asset_id, s.port, s.protocol, s.last_seen AS at,
+            old.id IS NULL AS is_new, old.closed_at IS NOT NULL AND s.closed_at IS NULL AS is_back
 )
-SELECT id, asset_id, port, protocol FROM merged WHERE is_new
+SELECT * FROM merged WHERE is_new OR is_back
 """
 
 _OBSERVE: Final = """
@@ -91,12 +94,16 @@ WITH looked AS MATERIALIZED (
     AND o.last_seen < looked.observed_at
     AND ({place})
   GROUP BY o.id
+), counted AS (
+  UPDATE {table} o
+  SET missed = o.missed + m.misses,
+      closed_at = CASE WHEN o.missed + m.misses >= $7 THEN m.observed_at END
+  FROM missing m
+  WHERE o.id = m.id
+  RETURNING o.workspace_id, o.id, o.asset_id, o.address, o.port, o.protocol, o.closed_at AS at
 )
-UPDATE {table} o
-SET missed = o.missed + m.misses,
-    closed_at = CASE WHEN o.missed + m.misses >= $7 THEN m.observed_at END
-FROM missing m
-WHERE o.id = m.id
+SELECT c.*, a.value FROM counted c JOIN assets a ON a.workspace_id = c.workspace_id AND a.id = c.asset_id
+WHERE c.at IS NOT NULL
 """
 
 
@@ -156,7 +163,7 @@ async def merge_ports(conn: Connection, jobs: Sequence[MergeJob], ledger: Ledger
             await _upsert_services(conn, seen, places, ledger)
             await ledger.tell()
     await _observe(conn, jobs, places)
-    await _close(conn, jobs, places)
+    await _close(conn, jobs, places, ledger)
 
 
 async def _places(conn: Connection, jobs: Sequence[MergeJob]) -> dict[UUID, _Place]:
@@ -175,6 +182,9 @@ async def _upsert_ports(conn: Connection, seen: Sequence[_Seen], ledger: Ledger)
     folded: dict[_Port, Sighting[PortRecord]] = fold(keyed, _rank)
     values = [_port_row(asset_id, each) for (asset_id, *_), each in folded.items()]
     for row in await conn.fetch(_UPSERT_PORTS, *columns(values)):
+        if not row["is_new"]:
+            ledger.envelopes.append(port_reopened(row))
+            continue
         each = folded[row["asset_id"], str(row["address"]), row["port"], row["protocol"]]
         ledger.found(each.oldest)
         ledger.envelopes.append(port_opened(each.oldest, row["asset_id"], each.record))
@@ -188,6 +198,9 @@ async def _upsert_services(
     values = [_service_row(places[each.newest.job_id], each) for each in folded.values()]
     for row in await conn.fetch(_UPSERT_SERVICES, *columns(values)):
         job = folded[row["asset_id"], row["port"], row["protocol"]].oldest
+        if not row["is_new"]:
+            ledger.envelopes.append(service_reopened(row, places[job.job_id].value))
+            continue
         payload = AssetServiceDiscovered(
             service_id=row["id"],
             asset_id=row["asset_id"],
@@ -209,7 +222,9 @@ async def _observe(conn: Connection, jobs: Sequence[MergeJob], places: Mapping[U
         await conn.execute(_OBSERVE, *columns(rows))
 
 
-async def _close(conn: Connection, jobs: Sequence[MergeJob], places: Mapping[UUID, _Place]) -> None:
+async def _close(
+    conn: Connection, jobs: Sequence[MergeJob], places: Mapping[UUID, _Place], ledger: Ledger
+) -> None:
     rows: list[tuple[UUID, UUID, str, str, str, datetime]] = []
     for job in jobs:
         looked = port_coverage(job.coverage) if speaks_of_absence(job) else None
@@ -218,8 +233,9 @@ async def _close(conn: Connection, jobs: Sequence[MergeJob], places: Mapping[UUI
             where = (looked.address, looked.protocol, looked.multirange)
             rows.append((job.workspace_id, place.asset_id, *where, job.observed_at))
     if rows:
-        await conn.execute(_CLOSE_PORTS, *columns(rows), MISSES_TO_CLOSE)
-        await conn.execute(_CLOSE_SERVICES, *columns(rows), MISSES_TO_CLOSE)
+        ports = await conn.fetch(_CLOSE_PORTS, *columns(rows), MISSES_TO_CLOSE)
+        services = await conn.fetch(_CLOSE_SERVICES, *columns(rows), MISSES_TO_CLOSE)
+        ledger.envelopes += [*map(port_closed, ports), *map(service_closed, services)]
 
 
 def _rank(record: PortRecord) -> tuple[object, ...]:

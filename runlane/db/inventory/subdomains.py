@@ -8,6 +8,7 @@ from uuid import UUID
 import orjson
 
 from runlane.db.inventory.announcements import asset_discovered
+from runlane.db.inventory.changes import asset_disappeared, asset_reappeared
 from runlane.db.inventory.coverage import MISSES_TO_CLOSE, speaks_of_absence, zone_coverage
 from runlane.db.inventory.primary import ensure_primary_assets
 from runlane.db.inventory.sightings import Ledger, MergeJob, Sighting, chunks, columns, fold
@@ -39,9 +40,10 @@ WITH merged AS (
     missed = CASE WHEN excluded.last_seen >= a.last_seen AND a.gone_at IS NULL
                        OR excluded.last_seen >= a.gone_at THEN 0 ELSE a.missed END,
     gone_at = CASE WHEN a.gone_at > excluded.last_seen THEN a.gone_at END
-  RETURNING a.id, a.target_id, a.value, old.id IS NULL AS is_new
+  RETURNING a.workspace_id, a.id, a.target_id, a.value, a.last_seen AS at, old.id IS NULL AS is_new,
+            old.gone_at IS NOT NULL AND a.gone_at IS NULL AS is_back
 )
-SELECT id, target_id, value FROM merged WHERE is_new
+SELECT * FROM merged WHERE is_new OR is_back
 """
 
 _CLOSE: Final = """
@@ -53,12 +55,15 @@ WITH missing AS (
   WHERE a.gone_at IS NULL AND NOT a.is_primary AND a.last_seen < job.observed_at
     AND (a.value = job.zone OR right(a.value, length(job.zone) + 1) = '.' || job.zone)
   GROUP BY a.id
+), counted AS (
+  UPDATE assets a
+  SET missed = a.missed + m.misses,
+      gone_at = CASE WHEN a.missed + m.misses >= $5 THEN m.observed_at END
+  FROM missing m
+  WHERE a.id = m.id
+  RETURNING a.workspace_id, a.id, a.target_id, a.value, a.gone_at AS at
 )
-UPDATE assets a
-SET missed = a.missed + m.misses,
-    gone_at = CASE WHEN a.missed + m.misses >= $5 THEN m.observed_at END
-FROM missing m
-WHERE a.id = m.id
+SELECT * FROM counted WHERE at IS NOT NULL
 """
 
 
@@ -84,7 +89,7 @@ async def merge_subdomains(conn: Connection, jobs: Sequence[MergeJob], ledger: L
             await ledger.tell()
     for workspace_id, run_id, target_ids in _by_run(jobs, targets):
         ledger.envelopes += await ensure_primary_assets(conn, workspace_id, target_ids, run_id=run_id)
-    await _close(conn, jobs)
+    await _close(conn, jobs, ledger)
 
 
 async def _upsert(
@@ -95,7 +100,11 @@ async def _upsert(
 ) -> None:
     values = [_row(key, each, targets[key[0]].value) for key, each in folded.items()]
     for row in await conn.fetch(_UPSERT, *columns(values)):
-        job = folded[row["target_id"], row["value"]].oldest
+        sighting = folded[row["target_id"], row["value"]]
+        if not row["is_new"]:
+            ledger.envelopes.append(asset_reappeared(row, sighting.newest.run_id))
+            continue
+        job = sighting.oldest
         ledger.found(job)
         payload = AssetDiscovered(
             asset_id=row["id"], target_id=row["target_id"], value=row["value"], run_id=job.run_id
@@ -103,14 +112,15 @@ async def _upsert(
         ledger.envelopes.append(asset_discovered(job.workspace_id, payload))
 
 
-async def _close(conn: Connection, jobs: Sequence[MergeJob]) -> None:
+async def _close(conn: Connection, jobs: Sequence[MergeJob], ledger: Ledger) -> None:
     rows: list[tuple[UUID, UUID, str, datetime]] = []
     for job in jobs:
         zone = zone_coverage(job.coverage) if speaks_of_absence(job) else None
         if zone is not None and job.target_id is not None:
             rows.append((job.workspace_id, job.target_id, zone, job.observed_at))
     if rows:
-        await conn.execute(_CLOSE, *columns(rows), MISSES_TO_CLOSE)
+        gone = await conn.fetch(_CLOSE, *columns(rows), MISSES_TO_CLOSE)
+        ledger.envelopes += map(asset_disappeared, gone)
 
 
 def _is_inside(record: SubdomainRecord, target: Target) -> bool:

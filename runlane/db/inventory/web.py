@@ -8,6 +8,7 @@ from uuid import UUID
 import orjson
 
 from runlane.db.inventory.announcements import service_discovered, technology_detected
+from runlane.db.inventory.changes import service_reopened
 from runlane.db.inventory.sightings import Ledger, MergeJob, Sighting, chunks, columns, fold
 from runlane.db.inventory.subjects import Asset, owned, pin_assets
 from runlane.db.pool import Connection
@@ -40,7 +41,9 @@ ON CONFLICT (workspace_id, asset_id, port, protocol) DO UPDATE SET
   missed = CASE WHEN excluded.last_seen >= s.last_seen AND s.closed_at IS NULL
                      OR excluded.last_seen >= s.closed_at THEN 0 ELSE s.missed END,
   closed_at = CASE WHEN s.closed_at > excluded.last_seen THEN s.closed_at END
-RETURNING s.id, s.asset_id, s.port, old.id IS NULL AS is_new, old.web_seen_at IS NULL AS is_first_answer
+RETURNING s.workspace_id, s.id, s.asset_id, s.port, s.protocol, s.last_seen AS at, old.id IS NULL AS is_new,
+          old.web_seen_at IS NULL AS is_first_answer,
+          old.closed_at IS NOT NULL AND s.closed_at IS NULL AS is_back
 """
 
 _OBSERVE: Final = """
@@ -106,6 +109,8 @@ async def _upsert(
         job = folded[key].oldest
         if row["is_first_answer"]:
             ledger.found(job)
+        if row["is_back"]:
+            ledger.envelopes.append(service_reopened(row, assets[row["asset_id"]].value))
         if row["is_new"]:
             payload = AssetServiceDiscovered(
                 service_id=row["id"],
