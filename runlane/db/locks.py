@@ -9,6 +9,7 @@ _CLASS: Final = 0x52554E4C
 
 RELAY_LEADER: Final = "relay.leader"
 RELAY_TURN: Final = "relay.turn"
+SUMMARIES: Final = "summaries"
 
 
 def lane_turn(lane: str) -> str:

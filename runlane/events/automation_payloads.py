@@ -34,7 +34,7 @@ class ProjectRun(ProjectPayload):
 
 
 class StatisticSnapshotCreated(Payload):
-    """The figures of a workspace at a moment were kept."""
+    """The figures of a workspace were kept as those of a day (in UTC)."""
 
-    snapshot_id: UUID
+    day: Text
     taken_at: Text

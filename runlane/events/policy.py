@@ -29,9 +29,24 @@ class Lane(StrEnum):
     """Consumer groups of the stream; a lane is declared only when something can serve it."""
 
     AUDIT = "audit"
+    PROJECTION = "projection"
+    NOTIFICATIONS = "notifications"
+    INTEGRATIONS = "integrations"
+    PROJECTS = "projects"
 
 
-SUBSCRIPTIONS: Final[Mapping[Lane, frozenset[str] | None]] = {Lane.AUDIT: None}
+SUBSCRIPTIONS: Final[Mapping[Lane, frozenset[str] | None]] = {
+    Lane.AUDIT: None,
+    Lane.PROJECTION: frozenset({"target", "asset", "vulnerability", "job", "scan", "workflow", "statistic"}),
+    Lane.NOTIFICATIONS: frozenset(
+        {"target", "asset", "vulnerability", "issue", "network", "job", "scan", "workflow", "project"}
+        | {"worker", "integration", "dead_letter"}
+    ),
+    Lane.INTEGRATIONS: frozenset(
+        {"target", "asset", "vulnerability", "issue", "job", "scan", "workflow", "project", "integration"}
+    ),
+    Lane.PROJECTS: frozenset({"target", "asset", "asset_group", "vulnerability", "project"}),
+}
 """Domains (first word of the type) that each lane reads; None: all. Source: Event bridge, Lanes."""
 
 
