@@ -22,7 +22,7 @@ from activities.heartbeats import beating
 from activities.results import EndedBatch, ResultActivities, SettleInput
 from runlane import names
 from runlane.archive import ARCHIVE_EVENTS, archive_of
-from runlane.db import fires, slow_batches, uploads
+from runlane.db import calling, fires, slow_batches, uploads
 from runlane.db.engine import is_lost
 from runlane.db.pool import Connection, Pool
 from runlane.db.settle import Ending
@@ -104,6 +104,7 @@ class SweepActivities:
             Part.SLOW_BATCHES: self._settle_early,
             Part.FAILED_MERGES: partial(self._pages, failed_merges.find_failed_merges, failed_merges.rerun),
             Part.STALLED_RUNS: self._advance_stalled,
+            Part.LATE_DELIVERIES: partial(self._pages, calling.find_unheard, calling.call_again),
             Part.MISSED_FIRES: partial(self._pages, fires.find_overdue, fires.note_missed),
             Part.OLD_JOBS: partial(
                 self._pages,

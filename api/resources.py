@@ -1,7 +1,7 @@
 """What the API process opens at its start and closes at its end."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from typing import Final
@@ -10,14 +10,20 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from temporalio.client import Client
 
 from api.control import ControlHub
+from api.feeds import FeedHub
 from api.schema_gate import SchemaGate
 from api.starter import Starter
 from api.tails import TailHub
 from runlane.db.engine import open_engine
+from runlane.db.feeds import BusFeed, NotificationFeed
 from runlane.db.keys import check_pepper
 from runlane.db.pool import Pool, open_pool
 from runlane.db.views.tally import Tallies
+from runlane.integrations import Kind
 from runlane.keyring import Keyring
+from runlane.outbound.reach import Reach
+from runlane.outbound.transport import Transport
+from runlane.outbound.transports import transports
 from runlane.settings import Settings
 from runlane.storage import Storage, StorageConfig
 from workflows.dispatching import Limits
@@ -48,6 +54,10 @@ class Resources:
     keyring: Keyring
     tallies: Tallies
     tails: TailHub
+    events: FeedHub
+    notifications: FeedHub
+    transports: Mapping[Kind, Transport]
+    """They judge how an endpoint is configured; nothing is sent from here."""
     downloads: asyncio.Semaphore
     """Held while a result is read for a download."""
 
@@ -80,6 +90,9 @@ async def open_resources(settings: Settings) -> AsyncIterator[Resources]:
         stack.callback(beginning.cancel)
         tails = TailHub(pool, settings.tail_share)
         stack.push_async_callback(tails.close)
+        events, notifications = FeedHub(pool, BusFeed()), FeedHub(pool, NotificationFeed())
+        stack.push_async_callback(events.close)
+        stack.push_async_callback(notifications.close)
         storage = Storage(StorageConfig(**settings.bucket))
         yield Resources(
             settings,
@@ -95,6 +108,9 @@ async def open_resources(settings: Settings) -> AsyncIterator[Resources]:
             keyring,
             Tallies(),
             tails,
+            events,
+            notifications,
+            transports(Reach.of(**settings.reach)),
             asyncio.Semaphore(DOWNLOADS),
         )
 

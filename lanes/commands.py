@@ -24,6 +24,7 @@ from runlane.db.notices import listening
 from runlane.db.pool import Pool, open_pool
 from runlane.errors import Conflict, Refused
 from runlane.settings import Settings
+from workflows.delivering import start_deliveries
 from workflows.dispatching import Limits
 from workflows.schedules import start_fire, tell_schedule
 from workflows.starting import RunToStart, start_run_workflow
@@ -41,7 +42,13 @@ MAX_BACKOFF_S: Final = 60.0
 
 CALL_TIMEOUT_S: Final = 10.0
 
-TOLD: Final = (CommandKind.START_RUN, CommandKind.NUDGE, CommandKind.SCHEDULE, CommandKind.FIRE)
+TOLD: Final = (
+    CommandKind.START_RUN,
+    CommandKind.NUDGE,
+    CommandKind.SCHEDULE,
+    CommandKind.FIRE,
+    CommandKind.DELIVER,
+)
 
 HELD: Final = "another relay tells of this schedule"
 
@@ -176,6 +183,8 @@ async def _call(telling: _Telling, command: Command) -> None:
                 await tell_schedule(client, telling.plans[command.schedule_id])
         case CommandKind.FIRE:
             await start_fire(client, command.workflow_id, command.payload)
+        case CommandKind.DELIVER:
+            await start_deliveries(client, command.workflow_id)
         case CommandKind.TRIGGER:
             pass  # rows only, and these are written
         case _:

@@ -9,11 +9,20 @@ import structlog
 from lanes.audit import AuditSink
 from lanes.blackouts import run_blackouts
 from lanes.commands import run_command_relay
+from lanes.evaluations import run_evaluations
+from lanes.figures import run_figures
+from lanes.integrations import IntegrationsSink
 from lanes.loop import LaneConfig, run_lane
+from lanes.notifications import NotificationSink
 from lanes.operations import run_operations
 from lanes.outages import is_transient, new_backoff
+from lanes.projection import ProjectionSink
+from lanes.projects import ProjectsSink
 from lanes.relay import RelayConfig, run_relay
+from lanes.reports import run_reports
 from lanes.sink import Sink
+from lanes.summaries import run_summaries
+from lanes.tally import Tallies
 from lanes.watch import run_watch
 from runlane.backoff import pause
 from runlane.errors import Refused
@@ -21,7 +30,13 @@ from runlane.settings import Settings
 
 log = structlog.get_logger(__name__)
 
-SINKS: Final[tuple[Sink, ...]] = (AuditSink(),)
+SINKS: Final[tuple[Sink, ...]] = (
+    AuditSink(),
+    ProjectionSink(),
+    NotificationSink(),
+    IntegrationsSink(),
+    ProjectsSink(),
+)
 """One sink per lane."""
 
 STEADY_S: Final = 30.0
@@ -39,14 +54,21 @@ async def run_lanes(settings: Settings, stop: asyncio.Event) -> None:
     Raises:
         ExceptionGroup: of a Refused, when a part cannot run on these servers at all.
     """
-    lane_config = LaneConfig(settings.database_system_url, settings.redis_url)
-    relay_config = RelayConfig(settings.database_system_url, settings.redis_url, cap=settings.stream_cap)
+    tallies = Tallies()
+    lane_config = LaneConfig(settings.database_system_url, settings.redis_url, tallies)
+    relay_config = RelayConfig(
+        settings.database_system_url, settings.redis_url, cap=settings.stream_cap, tallies=tallies
+    )
     parts: dict[str, Part] = {
         "relay": lambda event: run_relay(relay_config, event),
         "commands": lambda event: run_command_relay(settings, event),
         "watch": lambda event: run_watch(settings, event),
         "operations": lambda event: run_operations(settings, event),
         "blackouts": lambda event: run_blackouts(settings, event),
+        "evaluations": lambda event: run_evaluations(settings, event),
+        "summaries": lambda event: run_summaries(settings, event),
+        "reports": lambda event: run_reports(settings, tallies, event),
+        "figures": lambda event: run_figures(settings, tallies, event),
         **{f"lane_{sink.lane}": _lane(sink, lane_config) for sink in SINKS},
     }
     async with asyncio.TaskGroup() as group:

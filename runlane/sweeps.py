@@ -23,6 +23,7 @@ class Part(StrEnum):
     SLOW_BATCHES = "slow_batches"
     FAILED_MERGES = "failed_merges"
     STALLED_RUNS = "stalled_runs"
+    LATE_DELIVERIES = "late_deliveries"
     MISSED_FIRES = "missed_fires"
     OLD_JOBS = "old_jobs"
     STAGED_RESULTS = "staged_results"
@@ -67,9 +68,10 @@ _ALL: Final = (
             Part.ORPHANED_JOBS,
             Part.SLOW_BATCHES,
             Part.FAILED_MERGES,
+            Part.LATE_DELIVERIES,
         ),
         "starts lost workflows again, releases or merges jobs without owner, has merged what slow batches "
-        "have staged, re-runs failed merges",
+        "have staged, re-runs failed merges, has deliveries made that nobody makes",
     ),
     Sweep(
         "stalled",
@@ -135,6 +137,9 @@ class Retention:
     results_days: int = 30
     audit_days: int = 90
     commands_days: int = 7
+    deliveries_days: int = 30
+    notifications_days: int = 30
+    statistics_days: int = 800
     idempotency_days: int = 1
 
 

@@ -12,6 +12,7 @@ from temporalio.service import RPCError
 from temporalio.worker import PollerBehaviorAutoscaling, Worker
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
 
+from activities.deliveries import DeliveryActivities, Outbound
 from activities.fires import FireActivities
 from activities.results import ResultActivities
 from activities.runs import RunActivities
@@ -20,6 +21,10 @@ from runlane import names
 from runlane.backoff import Backoff
 from runlane.db.pool import Pool, open_pool
 from runlane.failures import DATA_CONVERTER
+from runlane.keyring import Keyring
+from runlane.outbound.guard import open_client
+from runlane.outbound.reach import Reach
+from runlane.outbound.transports import transports
 from runlane.settings import Settings
 from runlane.storage import Storage, StorageConfig
 from workflows.registration import WORKFLOWS
@@ -31,6 +36,8 @@ ConnectedT = TypeVar("ConnectedT")
 CORE_SLOTS = 32
 RESULT_SLOTS = 8
 SWEEP_SLOTS = 4
+DELIVERY_SLOTS = 100
+"""Endpoints that are delivered to at once by one process; nearly all of that time is waiting."""
 SCHEDULES_LOOK_S = 300.0
 POOL_SIZE = 8
 GRACE = timedelta(seconds=10)
@@ -102,10 +109,11 @@ async def keep_schedules(settings: Settings) -> None:
 
 
 async def run_results(settings: Settings, stop: asyncio.Event) -> None:
-    """Serves the merge and the parts of sweeps until `stop` is set, then drains."""
+    """Serves the merge, the parts of sweeps and deliveries until `stop` is set, then drains."""
     async with asyncio.TaskGroup() as group:
         group.create_task(_run_merge(settings, stop))
         group.create_task(_run_sweeps(settings, stop))
+        group.create_task(run_deliveries(settings, stop))
 
 
 async def _run_merge(settings: Settings, stop: asyncio.Event) -> None:
@@ -135,6 +143,23 @@ async def _run_sweeps(settings: Settings, stop: asyncio.Event) -> None:
         graceful_shutdown_timeout=GRACE,
     )
     await _serve(worker, pool, stop, "sweeps")
+
+
+async def run_deliveries(settings: Settings, stop: asyncio.Event) -> None:
+    """Serves deliveries until `stop` is set, then drains; on connections of their own."""
+    client = await connect_temporal(settings)
+    pool = await connect_database(settings, "runlane-deliveries")
+    reach = Reach.of(**settings.reach)
+    async with open_client(reach, settings.outbound_ca_file) as outside:
+        outbound = Outbound(outside, transports(reach), Keyring.of(settings.secret_key_texts))
+        worker = Worker(
+            client,
+            task_queue=names.DELIVERY_QUEUE,
+            activities=[DeliveryActivities(pool, outbound).deliver],
+            max_concurrent_activities=DELIVERY_SLOTS,
+            graceful_shutdown_timeout=GRACE,
+        )
+        await _serve(worker, pool, stop, "deliveries")
 
 
 async def _serve(worker: Worker, pool: Pool, stop: asyncio.Event, name: str) -> None:

@@ -11,7 +11,7 @@ from api.action_schemas import Why
 from api.deps import ForPlatform, Opened, ReadRuns, WriteSecrets, no_query
 from api.problems import problems
 from api.schemas import Answer
-from runlane.db import secrets
+from runlane.db import integration_secrets, secrets
 from runlane.db.engine import driver
 from runlane.errors import Conflict, NotFound
 from runlane.secret_refs import MAX_SECRET_NAME
@@ -95,4 +95,5 @@ async def remove(access: WriteSecrets, name: SecretName, body: Why | None = None
 async def rotate(access: ForPlatform, opened: Opened) -> SecretsRotated:
     """Encrypts every secret that has an older key with the newest one. Needs a platform key; repeatable."""
     rotated = await secrets.rotate(access.conn, opened.keyring)
+    rotated += await integration_secrets.rotate(access.conn, opened.keyring)
     return SecretsRotated(key_id=opened.keyring.newest, rotated=rotated)

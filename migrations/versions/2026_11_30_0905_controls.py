@@ -186,7 +186,7 @@ CREATE INDEX operations_open ON operations (moved_at) WHERE finished_at IS NULL;
 CREATE TABLE commands (
   id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
   workspace_id uuid REFERENCES workspaces ON DELETE CASCADE,
-  kind text NOT NULL CHECK (kind IN ('start_run', 'nudge', 'schedule', 'fire', 'trigger')),
+  kind text NOT NULL CHECK (kind IN ('start_run', 'nudge', 'schedule', 'fire', 'trigger', 'deliver')),
   workflow_id text NOT NULL,
   payload jsonb NOT NULL DEFAULT '{}',
   request_id text UNIQUE,
@@ -208,14 +208,19 @@ CREATE TABLE gathered_targets (
   rule smallint NOT NULL,
   run_id uuid,
   target_id uuid NOT NULL,
+  project_id uuid,
   gathered_at timestamptz NOT NULL DEFAULT clock_timestamp(),
   FOREIGN KEY (workspace_id, definition_id) REFERENCES workflow_definitions (workspace_id, id) ON DELETE CASCADE,
-  FOREIGN KEY (workspace_id, target_id) REFERENCES targets (workspace_id, id) ON DELETE CASCADE
+  FOREIGN KEY (workspace_id, target_id) REFERENCES targets (workspace_id, id) ON DELETE CASCADE,
+  FOREIGN KEY (workspace_id, project_id) REFERENCES projects (workspace_id, id) ON DELETE CASCADE
 );
 COMMENT ON TABLE gathered_targets IS 'an event about a target that starts a run of a definition soon; taken with that start';
 COMMENT ON COLUMN gathered_targets.rule IS 'which entry of the definition''s `on` it fits';
 COMMENT ON COLUMN gathered_targets.run_id IS 'the run that brought the event about; NULL: a person did';
+COMMENT ON COLUMN gathered_targets.project_id IS 'the project whose run it will be; NULL: of none';
 CREATE INDEX gathered_targets_of ON gathered_targets (definition_id, hops);
+CREATE INDEX gathered_targets_project ON gathered_targets (definition_id, hops, project_id)
+  WHERE project_id IS NOT NULL;
 """
 
 

@@ -12,24 +12,32 @@ from runlane.cli import (
     blackouts,
     config_profiles,
     connectors,
+    dead_letters,
     definitions,
+    events,
     exclusions,
+    feeds,
     groups,
+    integrations,
     inventory,
     jobs,
     key_rotation,
     keys,
+    lanes,
     limits,
     local,
     networks,
+    notifications,
     operations,
     pauses,
     processes,
+    projects,
     rates,
     rotation,
     runs,
     schedules,
     secrets,
+    statistics,
     steps,
     sweeps,
     targets,
@@ -53,11 +61,14 @@ app.add_typer(runs.app, name="run")
 app.add_typer(definitions.app, name="definition")
 app.add_typer(config_profiles.app, name="config-profile")
 app.add_typer(secrets.app, name="secret")
+app.add_typer(integrations.app, name="integration")
 app.add_typer(connectors.app, name="connector")
 app.add_typer(schedules.app, name="schedule")
 app.add_typer(steps.app, name="step")
 app.add_typer(jobs.app, name="job")
 app.add_typer(operations.app, name="operation")
+app.add_typer(notifications.app, name="notification")
+feeds.register(events.app)
 app.add_typer(pauses.app, name="pause")
 app.add_typer(limits.app, name="limit")
 app.add_typer(rates.app, name="rate")
@@ -66,15 +77,20 @@ app.add_typer(blackouts.app, name="blackout")
 views.register(jobs.app, runs.app)
 app.add_typer(targets.app, name="target")
 app.add_typer(groups.app, name="group")
+app.add_typer(projects.app, name="project")
 app.add_typer(networks.app, name="network")
 worker_acts.register(processes.worker_app)
 rotation.register(processes.worker_app)
 key_rotation.register(keys.key_app)
 app.add_typer(processes.worker_app, name="worker")
 app.add_typer(sweeps.app, name="sweep")
+app.add_typer(events.app, name="event")
+app.add_typer(dead_letters.app, name="dlq")
+app.add_typer(lanes.app, name="lane")
 app.add_typer(keys.key_app, name="key")
 app.add_typer(keys.workspace_app, name="workspace")
 inventory.register(app)
+statistics.register(app)
 
 
 def _version(wanted: bool) -> None:

@@ -22,6 +22,8 @@ class CommandKind(StrEnum):
     SCHEDULE = "schedule"
     FIRE = "fire"
     """A fire that a person wanted and that waits: it needs a workflow."""
+    DELIVER = "deliver"
+    """Something is due at an endpoint outside of the platform."""
     TRIGGER = "trigger"
     """Not of Temporal: events that were gathered start runs, which then have commands of their own."""
 

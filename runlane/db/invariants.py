@@ -217,17 +217,28 @@ INVARIANTS: Final = (
         JOIN (VALUES {_POLICY}) AS event_policy (type, persist) USING (type)
         LEFT JOIN audit_events a ON a.event_id = o.event_id
         WHERE event_policy.persist AND a.event_id IS NULL
+          AND NOT EXISTS (SELECT FROM dead_letters d WHERE d.lane = 'audit' AND d.event_id = o.event_id)
         """,
         When.REST,
     ),
     Invariant(
         "I8.audit_keeps_order",
-        "the audit trail is in the order of the bus",
+        "the audit trail is in the order of the bus, but for what was redriven",
         """
         SELECT event_id AS offender FROM (
-          SELECT event_id, bus_seq, lag(bus_seq) OVER (ORDER BY audit_id) AS earlier FROM audit_events
+          SELECT event_id, bus_seq, lag(bus_seq) OVER (ORDER BY audit_id) AS earlier FROM audit_events e
+          WHERE NOT EXISTS (SELECT FROM dead_letters d WHERE d.lane = 'audit' AND d.event_id = e.event_id)
         ) AS a
         WHERE earlier >= bus_seq
+        """,
+    ),
+    Invariant(
+        "I8.deliveries_have_an_endpoint",
+        "what is still to be delivered has an endpoint that is there and switched on",
+        """
+        SELECT d.id AS offender FROM deliveries d
+        JOIN integrations i ON i.id = d.integration_id
+        WHERE d.state = 'pending' AND (i.status <> 'active' OR i.deleted_at IS NOT NULL)
         """,
     ),
     Invariant(

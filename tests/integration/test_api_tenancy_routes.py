@@ -38,21 +38,36 @@ MADE_BY: Mapping[str, tuple[str, str, dict[str, object]]] = {
     "definition_id": ("PUT", "/v1/definitions", {"definition": DEFINITION}),
     "exclusion_id": ("POST", "/v1/exclusions", {"kind": "domain", "value": "off.test"}),
     "group_id": ("POST", "/v1/groups", {"name": "tenants"}),
+    "integration_id": (
+        "POST",
+        "/v1/integrations",
+        {"kind": "webhook", "name": "tenants", "config": {"url": "https://hooks.example.com/tenants"}},
+    ),
     "limit_id": ("PUT", "/v1/limits", {"max_in_progress": 9}),
     "rate_id": ("PUT", "/v1/rates", {"per_second": 9}),
     "name": ("PUT", "/v1/secrets/tenants-own", {"value": "long enough"}),
+    "rule_id": ("PUT", "/v1/notifications/rules", {"name": "tenants"}),
+    "mute_id": ("POST", "/v1/notifications/mutes", {"type": "job", "for_s": 3_600}),
     "network_id": ("POST", "/v1/networks", {"name": "tenants", "cidrs": ["10.1.0.0/16"]}),
+    "project_id": (
+        "POST",
+        "/v1/projects",
+        {"name": "tenants", "rules": [{"kind": "domain", "value": "x.test"}]},
+    ),
     "operation_id": ("POST", "/v1/jobs/cancel", {"tool": "nmap"}),
     "pause_id": ("POST", "/v1/pauses", {"toolset": "nmap"}),
 }
 """The request that makes a thing of each kind, by the name that paths have for it."""
 
 BODIES: Mapping[str, dict[str, object]] = {
+    "/v1/integrations/{integration_id}": {"name": "mine"},
+    "/v1/integrations/{integration_id}/replay": {"since": "2030-01-01T00:00Z"},
     "/v1/groups/{group_id}": {"name": "mine"},
     "/v1/groups/{group_id}/members": {"values": ["x.test"]},
     "/v1/groups/{group_id}/members/remove": {"values": ["x.test"]},
     "/v1/jobs/{job_id}/priority": {"priority": "high"},
     "/v1/networks/{network_id}": {"name": "mine"},
+    "/v1/projects/{project_id}": {"name": "mine"},
     "/v1/runs/{run_id}/priority": {"priority": "high"},
     "/v1/runs/{run_id}/steps/{step_id}/priority": {"priority": "high"},
     "/v1/schedules/{schedule_id}": {"name": "mine"},
@@ -65,6 +80,10 @@ NOT_A_DOCUMENT = {
     "/v1/jobs/{job_id}/result",
 }
 """Routes that answer something else than a document, or nothing yet, to the owner."""
+
+
+ENDLESS = {"/v1/events/stream", "/v1/notifications/stream"}
+"""Streams of what is to come; `test_streams` is about them."""
 
 
 async def things_of(world: ApiWorld, caller: Caller) -> dict[str, str]:
@@ -81,6 +100,8 @@ async def things_of(world: ApiWorld, caller: Caller) -> dict[str, str]:
     schedule = {"name": "tenants", "every_s": 3_600, "definition": DEFINITION, "targets": [target]}
     answer = await caller.http.post("/v1/schedules", json=schedule)
     things["schedule_id"] = answer.json()["id"]
+    sent = await caller.http.post(f"/v1/integrations/{things['integration_id']}/test")
+    things["delivery_id"] = sent.json()["id"]
     return things | await _seen_by_scans(world, caller.workspace_id, run)
 
 
@@ -91,7 +112,27 @@ async def _seen_by_scans(world: ApiWorld, workspace_id: UUID, run: str) -> dict[
         workspace_id,
         uuid4().bytes * 2,
     )
-    return {"worker_id": str(worker), "screenshot_id": str(uuid4())}
+    seen = {"worker_id": str(worker), "screenshot_id": str(uuid4())}
+    return seen | await _on_the_bus(world, workspace_id)
+
+
+async def _on_the_bus(world: ApiWorld, workspace_id: UUID) -> dict[str, str]:
+    """An event of the workspace, and one that a lane has given up."""
+    place = 987_654_321
+    await world.pool.execute(
+        """INSERT INTO outbox (workspace_id, event_id, type, subject, data, bus_seq)
+           VALUES ($1, gen_random_uuid(), 'job.created', 'job/x', '{}', $2)""",
+        workspace_id,
+        place,
+    )
+    letter = await world.pool.fetchval(
+        """INSERT INTO dead_letters (workspace_id, lane, event_id, bus_seq, type, subject, fields, attempts,
+                                     error, first_failed_at)
+           VALUES ($1, 'audit', gen_random_uuid(), 1, 'job.failed', 'job/x', '{}', 5, 'no', now())
+           RETURNING id""",
+        workspace_id,
+    )
+    return {"sequence": str(place), "letter_id": str(letter)}
 
 
 def operations(world: ApiWorld) -> Iterator[tuple[str, str]]:
@@ -131,10 +172,11 @@ async def test_no_operation_reaches_what_another_workspace_has(world: ApiWorld) 
 async def test_no_list_shows_what_another_workspace_has(world: ApiWorld) -> None:
     async with world.caller("ours") as ours, world.caller("theirs") as theirs:
         things = await things_of(world, theirs)
-        paths = [path for method, path in operations(world) if method == "GET" and "{" not in path]
+        listed_by = {path for method, path in operations(world) if method == "GET" and "{" not in path}
+        paths = sorted(listed_by - ENDLESS)
         hidden = {path: (await ours.http.get(path)).text for path in paths}
         shown = "".join([(await theirs.http.get(path)).text for path in paths])
 
-    listed = set(things.values()) - {things["screenshot_id"], things["step_id"]}
+    listed = set(things.values()) - {things["screenshot_id"], things["step_id"], things["delivery_id"]}
     assert not [thing for thing in listed if thing not in shown]
     assert not [(path, thing) for path, text in hidden.items() for thing in listed if thing in text]

@@ -52,7 +52,6 @@ UPDATE bus_state SET published_seq = 10, last_seq = 10;
 INSERT INTO audit_events (workspace_id, event_id, bus_seq, type, subject, severity, data, occurred_at)
   SELECT workspace_id, event_id, bus_seq, type, subject, 'info', data, now() FROM outbox
   WHERE type = 'job.cancelled';
-INSERT INTO lane_checkpoints (lane, last_seq) SELECT 'audit', max(bus_seq) FROM outbox;
 """
 
 BREACHES = {
@@ -93,6 +92,13 @@ BREACHES = {
     "I8.audit_keeps_order": """
         INSERT INTO audit_events (workspace_id, event_id, bus_seq, type, subject, severity, data, occurred_at)
         VALUES ('{w}', gen_random_uuid(), 1, 'job.cancelled', 'job/x', 'info', '{{}}', now())
+        """,
+    "I8.deliveries_have_an_endpoint": """
+        WITH i AS (
+          INSERT INTO integrations (workspace_id, kind, name, config, deleted_at)
+          VALUES ('{w}', 'webhook', 'gone', '{{}}', now()) RETURNING id)
+        INSERT INTO deliveries (workspace_id, integration_id, event_id, type, subject, sequence, body)
+        SELECT '{w}', id, gen_random_uuid(), 'job.failed', 'job/x', 1, '{{}}' FROM i
         """,
     "I9.workspace": "UPDATE workers SET workspace_id = '{other}'",
     "I9.network": """
@@ -137,6 +143,9 @@ async def scene(pool: Pool, redis: Redis) -> AsyncIterator[Scene]:
         for sequence in range(1, 11):
             await redis.xadd(names.EVENT_STREAM, {"sequence": f"{sequence:020d}"}, id=f"{sequence}-0")
         for lane in Lane:
+            await conn.execute(
+                "INSERT INTO lane_checkpoints (lane, last_seq) SELECT $1, max(bus_seq) FROM outbox", lane
+            )
             await redis.xgroup_create(names.EVENT_STREAM, lane.value, "0")
             await redis.xreadgroup(lane.value, lane.value, {names.EVENT_STREAM: ">"}, noack=True)
         yield scene

@@ -7,22 +7,27 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from typing import Final
-from uuid import UUID
+from uuid import UUID, uuid4
 
 import pytest
 from temporalio.client import WorkflowFailureError
 from temporalio.worker import Worker
 
+from activities.deliveries import DeliveryActivities, Outbound
 from activities.fires import FireActivities
 from activities.sweeps import Buckets, SweepActivities
 from runlane import names
 from runlane.db import admit
 from runlane.db.claims import ClaimedJob
 from runlane.jobs import Outcome
+from runlane.keyring import Keyring
+from runlane.outbound.transports import transports
 from runlane.sweeps import Bounds, Part
 from tests.integration.run_world import Gate, RunWorld, graph
 from tests.integration.scan_host import Done
+from tests.receivers import LOOPBACK, sender
 from tests.waiting import WAIT_S
+from workflows.delivering import start_deliveries
 from workflows.dispatching import Limits
 from workflows.fire import FireInput, ScheduleFire
 from workflows.sweeps import SweepInput, SweepWorkflow
@@ -248,6 +253,23 @@ async def _fired(world: RunWorld) -> Played:
     return Played(answer.outcome, {"fire_that_waited": Execution(second.id)})
 
 
+async def _delivered(world: RunWorld) -> Played:
+    """A turn of deliveries to an endpoint that is not there any more."""
+    async with sender() as (client, _):
+        outbound = Outbound(client, transports(LOOPBACK), Keyring())
+        turns = Worker(
+            world.temporal,
+            task_queue=names.DELIVERY_QUEUE,
+            activities=[DeliveryActivities(world.pool, outbound).deliver],
+        )
+        workflow_id = f"{names.DELIVER_PREFIX}{uuid4()}"
+        async with world.workers(), turns:
+            await start_deliveries(world.temporal, workflow_id)
+            handle = world.temporal.get_workflow_handle(workflow_id)
+            attempts = await asyncio.wait_for(handle.result(), WAIT_S)
+    return Played("completed" if attempts == 0 else "failed", {"deliver_once": Execution(workflow_id)})
+
+
 def _played(run_id: UUID, status: object, name: str) -> Played:
     return Played(status, {name: Execution(names.run_workflow_id(run_id))})
 
@@ -267,5 +289,6 @@ SHAPES: Final = (
     Shape(_merge_failed, ("run_merge_failed_then_retried",), "completed"),
     Shape(_swept, ("sweep_of_two_parts",), "completed"),
     Shape(_fired, ("fire_that_waited",), "ran"),
+    Shape(_delivered, ("deliver_once",), "completed"),
 )
 """Every shape that has a stored history, and the status that its run closes with."""

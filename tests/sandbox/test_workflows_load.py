@@ -17,6 +17,7 @@ GUARDED = {
     "StepShard": LOOP,
     "SweepWorkflow": set[str](),
     "ScheduleFire": {"workflows.policies"},
+    "DeliverWorkflow": set[str](),
 }
 """Files of ours that run inside the sandbox beside the workflow's own."""
 

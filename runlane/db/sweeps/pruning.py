@@ -63,6 +63,12 @@ def rules(keep: Retention) -> tuple[Rule, ...]:
     return (
         Rule("commands", older("done_at", keep.commands_days), keep.commands_days),
         Rule("dispatches", f"{older('closed_at', keep.jobs_days)} AND {unused}", keep.jobs_days),
+        Rule(
+            "deliveries",
+            f"{older('ended_at', keep.deliveries_days)} AND r.state <> 'pending'",
+            keep.deliveries_days,
+        ),
+        Rule("delivery_windows", older("began_at", 1), 1),
         Rule("operations", older("finished_at", keep.jobs_days), keep.jobs_days),
         Rule("pauses", older("lifted_at", keep.jobs_days), keep.jobs_days),
         Rule(
@@ -72,6 +78,9 @@ def rules(keep: Retention) -> tuple[Rule, ...]:
         ),
         Rule("run_shards", older("closed_at", keep.jobs_days), keep.jobs_days),
         Rule("idempotency_keys", older("created_at", keep.idempotency_days), keep.idempotency_days),
+        Rule("notifications", older("updated_at", keep.notifications_days), keep.notifications_days),
+        Rule("daily_statistics", older("day", keep.statistics_days), keep.statistics_days),
+        Rule("notification_mutes", older("until", 1), 1),
         Rule("rate_shares", unshared, 1),
         Rule("api_replicas", older("seen_at", 1), 1),
         Rule("gateway_replicas", older("seen_at", 1), 1),
