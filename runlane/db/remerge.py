@@ -79,7 +79,7 @@ WHERE r.id = $1 AND NOT EXISTS (
 _START: Final = f"""
 UPDATE job_histories SET status = '{RUNS.target_of(RunVerb.START)}', started_at = clock_timestamp()
 WHERE id = $1
-RETURNING workspace_id, name, kind
+RETURNING workspace_id, name, kind, hops
 """
 
 

@@ -8,7 +8,7 @@ from pydantic import JsonValue
 from runlane.errors import Defect
 from runlane.events.catalog import LEAVES, Leaf
 from runlane.events.payloads import EVENT_SCHEMA_VERSION, Payload
-from runlane.events.policy import Lane, is_subscribed
+from runlane.events.policy import Lane, Severity, is_subscribed
 
 _HEAD: Final = """# Events
 
@@ -36,7 +36,7 @@ def render_events() -> str:
 
 
 def _row(leaf: Leaf[Payload]) -> str:
-    lanes = ", ".join(lane for lane in Lane if is_subscribed(lane, leaf.name) and leaf.policy.persist)
+    lanes = ", ".join(lane for lane in Lane if is_subscribed(lane, leaf.name) and _may_take(lane, leaf))
     persist = "yes" if leaf.policy.persist else "no"
     outbound = "yes" if leaf.is_outbound else "no"
     producer = "reserved" if leaf.is_reserved else f"`{leaf.producer}`"
@@ -44,6 +44,15 @@ def _row(leaf: Leaf[Payload]) -> str:
         f"| {leaf.name} | {persist} | {leaf.policy.severity} | {outbound} "
         f"| {lanes or '-'} | {leaf.payload.__name__} | {producer} |"
     )
+
+
+def _may_take(lane: Lane, leaf: Leaf[Payload]) -> bool:
+    """Whether the sink takes any event of that leaf: the domain alone is not all."""
+    if lane is Lane.AUDIT:
+        return leaf.policy.persist
+    if lane is Lane.NOTIFICATIONS:
+        return leaf.policy.severity is not Severity.NONE
+    return leaf.is_outbound or lane is not Lane.INTEGRATIONS
 
 
 def _payload(payload: type[Payload]) -> list[str]:
