@@ -53,7 +53,7 @@ _HASH_LABEL: Final = re.compile(
 _LABEL_LENGTH: Final = 24
 
 _WORD: Final = re.compile(
-    r"(?P<path>\b[A-Za-z][A-Za-z0-9+.-]{1,15}://[^\s\"'<>]+|(?<![A-Za-z0-9/_-])/[A-Za-z0-9/_-]+)"
+    r"(?P<path>\b[A-Za-z][A-Za-z0-9+.-]{1,15}://[^\s\"'<>]+|(?<![A-Za-z0-9/_-])/[A-Za-z0-9/_-]+(?![A-Za-z0-9/_+=-]))"
     rf"|(?<![A-Za-z0-9_-])(?:sk-|AKIA)[A-Za-z0-9+/=_-]*|{TOKEN.pattern}"
 )
 _SEGMENT: Final = re.compile(
@@ -81,8 +81,11 @@ def looks_random(word: str, is_hash: bool) -> bool:
         return not (is_hash or word.isdecimal())
     if _SRI.fullmatch(word):
         return False
-    odd = sum(len(part) for part in _PARTS.split(word) if part and not _WORDLIKE.fullmatch(part))
-    return odd > MAX_ODD
+    return _is_odd([part for part in _PARTS.split(word) if part])
+
+
+def _is_odd(parts: list[str]) -> bool:
+    return sum(len(part) for part in parts if not _WORDLIKE.fullmatch(part)) > MAX_ODD
 
 
 def mask_words(text: str, is_token: Judge) -> str:
@@ -93,10 +96,19 @@ def mask_words(text: str, is_token: Judge) -> str:
 
 
 def _mask_word(found: re.Match[str], is_token: Judge) -> str:
-    if found["path"]:
-        return _SEGMENT.sub(lambda segment: _mask_segment(segment, is_token), found.group())
+    path = found["path"]
+    if path:
+        masked = _SEGMENT.sub(lambda segment: _mask_segment(segment, is_token), path)
+        return MASK if masked == path and _only_looks_like_a_path(path) else masked
     before = found.string[max(0, found.start() - _LABEL_LENGTH) : found.start()]
     return _mask(found.group(), is_token, is_hash=_HASH_LABEL.search(before) is not None)
+
+
+def _only_looks_like_a_path(path: str) -> bool:
+    """Whether it is base64 that begins with a slash: nearly none of its parts is a word or a digest."""
+    if len(path) < TOKEN_LENGTH or not path.startswith("/"):
+        return False
+    return _is_odd([part for part in _PARTS.split(path) if part and not _HEX.fullmatch(part)])
 
 
 def _mask_segment(found: re.Match[str], is_token: Judge) -> str:
@@ -112,6 +124,6 @@ def _mask(word: str, is_token: Judge, *, is_hash: bool) -> str:
     if not TOKEN.search(_OWN_NAME.sub(" ", word)):
         return word
     name, _, value = word.partition("=")
-    if value and judge_name(name).is_hash:
+    if is_hexadecimal(value) and judge_name(name).is_hash:
         return MASK if is_token(value, True) else word
     return MASK if is_token(word, is_hash) else word

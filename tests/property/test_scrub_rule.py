@@ -8,7 +8,7 @@ import string
 from random import Random
 
 import orjson
-from hypothesis import example, given
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from runlane.events import Redaction, scrub, scrub_argv, scrub_data, scrub_text, use_redaction
@@ -166,6 +166,8 @@ FRAMES = st.sampled_from(
 
 @given(st.text(" \n.;()", max_size=5), SECRETS | SHORT_SECRETS, FRAMES)
 def test_what_stands_where_a_credential_belongs_is_masked(before: str, secret: str, frame: str) -> None:
+    assume(not ("://" in frame and "/" in secret))  # no part of a URL's authority has one
+
     masked = scrub_text(f"said {before} {frame.format(secret)} end")
 
     assert secret not in masked

@@ -162,6 +162,8 @@ def test_a_credential_inside_a_text_is_masked_and_its_frame_stays(text: str, mas
         (f"https://hooks.test/{TOKEN}", "https://hooks.test/***"),
         ("no file /srv/data/application/releases/current/config/settings", None),
         (f"no file /srv/{TOKEN}/x", "no file /srv/***/x"),
+        ("aws /JalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEYx", "aws ***"),
+        (f"no file /var/lib/{HEX}/{RUN}/merged/4f2a9c/a.log", None),
         ("aws wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY", "aws ***"),
         (f"subject: lab.test, SHA-256 {HEX}", None),
         (f"sha256={HEX} digest: {HEX} commit '{HEX}'", None),
