@@ -1,6 +1,7 @@
 """What starts runs of a saved definition: events, each perhaps with a filter. Pure.
 
-Form of an entry of `on`: the name of an event, or `{event, severity?, tags?, groups?, tools?, definitions?}`.
+Form of an entry of `on`: the name of an event, or an object with it as `event` and with filters:
+`severity`, `tags`, `groups`, `tools`, `definitions`, `projects`.
 An event fits an entry when each filter that is given has what the event is about. Events of another workspace
 never fit.
 """
@@ -32,7 +33,8 @@ EVENTS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
         "asset.port.opened": _FOUND,
         "asset.url.discovered": _FOUND,
         "asset.technology.detected": _FOUND,
-        "vulnerability.detected": (*_FOUND, "severity"),
+        "vulnerability.detected": (*_FOUND, "severity", "projects"),
+        "project.assets.added": (*_ABOUT, "projects"),
         "workflow.run.completed": _RUN,
         "workflow.run.failed": _RUN,
     }

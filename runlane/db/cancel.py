@@ -15,7 +15,7 @@ from uuid import UUID
 import orjson
 
 from runlane import names
-from runlane.db import nudges, operation_rows, outbox, shards, waiting_fires
+from runlane.db import nudges, operation_rows, outbox, project_runs, shards, waiting_fires
 from runlane.db.acts import Act, Action, Deed, StepOfRun, acted
 from runlane.db.guards import FAILED, IN_PROGRESS, is_rerun, job_may, run_may, step_may
 from runlane.db.pool import Connection, Record
@@ -148,6 +148,7 @@ async def cancel_run(conn: Connection, workspace_id: UUID, run_id: UUID, act: Ac
     await _end_attempts(conn, rows, act, CAUSE_RUN)
     deed = Deed(Action.RUN_CANCEL, workspace_id, names.run_subject(run_id), run_id=run_id, jobs=jobs)
     await outbox.insert(conn, [_run_event(run, workspace_id, act), acted(act, deed)])
+    await project_runs.tell_run(conn, run_id, RunVerb.CANCEL, "cancelled")
     await waiting_fires.call_after(conn, run_id)
     await _notify(conn, {"kind": "cancel_run", "run": str(run_id)})
     await _leave_rest(conn, wanted, jobs - len(rows))

@@ -18,17 +18,19 @@ MAX_HOPS: Final = 3
 TOO_FAR: Final = MAX_HOPS + 1
 """The distance of what is too far from a person: it starts nothing, and an event says so."""
 
-_ON: Final = "jsonb_array_elements(d.body -> 'on') WITH ORDINALITY AS o (entry, rule)"
+ON: Final = "jsonb_array_elements(d.body -> 'on') WITH ORDINALITY AS o (entry, rule)"
+"""SQL: the entries of a definition `d`, each with its number."""
 EVENT: Final = "coalesce(o.entry ->> 'event', o.entry #>> '{}')"
 """SQL: the event of an entry `o.entry` of a definition's `on`."""
 
 
-def _fits(key: str, value: str) -> str:
+def fits(key: str, value: str) -> str:
+    """SQL: an entry has no such filter, or the filter has this value (an expression)."""
     return f"(NOT o.entry ? '{key}' OR o.entry -> '{key}' ? {value})"
 
 
 _NAMED: Final = f"""
-SELECT DISTINCT {EVENT} AS event FROM workflow_definitions d CROSS JOIN LATERAL {_ON}
+SELECT DISTINCT {EVENT} AS event FROM workflow_definitions d CROSS JOIN LATERAL {ON}
 WHERE d.workspace_id = $1 AND d.deleted_at IS NULL AND d.body ? 'on'
 """
 
@@ -43,8 +45,9 @@ LEFT JOIN assets a ON a.workspace_id = $1 AND a.id = coalesce(e.asset_id, s.asse
 JOIN targets t ON t.workspace_id = $1 AND t.id = coalesce(e.target_id, a.target_id) AND t.deleted_at IS NULL
 LEFT JOIN job_histories h ON h.workspace_id = $1 AND h.id = $2
 JOIN workflow_definitions d ON d.workspace_id = $1 AND d.deleted_at IS NULL AND d.body ? 'on'
-CROSS JOIN LATERAL {_ON}
-WHERE {EVENT} = e.event AND {_fits("tools", "$9::text")} AND {_fits("severity", "e.severity")}
+CROSS JOIN LATERAL {ON}
+WHERE {EVENT} = e.event AND {fits("tools", "$9::text")} AND {fits("severity", "e.severity")}
+  AND NOT o.entry ? 'projects'
 """
 
 _GATHER_RUN: Final = f"""
@@ -52,10 +55,10 @@ INSERT INTO gathered_targets (workspace_id, definition_id, hops, event, rule, ru
 SELECT d.workspace_id, d.id, least(h.hops + 1, {TOO_FAR}), $2, o.rule, h.id, t.id
 FROM job_histories h
 JOIN workflow_definitions d ON d.workspace_id = h.workspace_id AND d.deleted_at IS NULL AND d.body ? 'on'
-CROSS JOIN LATERAL {_ON}
+CROSS JOIN LATERAL {ON}
 JOIN run_targets r ON r.run_id = h.id
 JOIN targets t ON t.id = r.target_id AND t.deleted_at IS NULL
-WHERE h.id = $1 AND {EVENT} = $2 AND {_fits("definitions", "(h.definition ->> 'name')")}
+WHERE h.id = $1 AND {EVENT} = $2 AND {fits("definitions", "(h.definition ->> 'name')")}
 """
 
 
