@@ -84,19 +84,33 @@ CREATE TABLE projects (
   id uuid PRIMARY KEY DEFAULT uuidv7(),
   workspace_id uuid NOT NULL REFERENCES workspaces ON DELETE CASCADE,
   name text NOT NULL CHECK (length(name) BETWEEN 1 AND 100),
+  version integer NOT NULL DEFAULT 1,
+  created_by text,
   created_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+  changed_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+  due_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+  looked_up_to uuid,
   deleted_at timestamptz,
   UNIQUE (workspace_id, id)
 );
+COMMENT ON COLUMN projects.changed_at IS 'when a person said its rules last';
+COMMENT ON COLUMN projects.due_at IS 'when all assets are to be compared with its rules again';
+COMMENT ON COLUMN projects.looked_up_to IS 'the last asset that was compared; NULL: the first is next';
+CREATE UNIQUE INDEX projects_name ON projects (workspace_id, name) WHERE deleted_at IS NULL;
+CREATE INDEX projects_due ON projects (due_at) WHERE deleted_at IS NULL;
 
 CREATE TABLE project_scopes (
   id uuid PRIMARY KEY DEFAULT uuidv7(),
   workspace_id uuid NOT NULL,
   project_id uuid NOT NULL,
-  rule jsonb NOT NULL,
+  kind text NOT NULL
+    CHECK (kind IN ('domain', 'cidr', 'target', 'group', 'tag', 'port', 'technology', 'severity')),
+  value text NOT NULL CHECK (length(value) BETWEEN 1 AND 253),
   UNIQUE (workspace_id, id),
+  UNIQUE (project_id, kind, value),
   FOREIGN KEY (workspace_id, project_id) REFERENCES projects (workspace_id, id) ON DELETE CASCADE
 );
+COMMENT ON TABLE project_scopes IS 'rules of a project: an asset that any of them fits is in it';
 
 CREATE TABLE schedules (
   id uuid PRIMARY KEY DEFAULT uuidv7(),

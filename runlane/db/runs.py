@@ -6,7 +6,7 @@ from datetime import datetime
 from uuid import UUID
 
 from runlane import names
-from runlane.db import gathering, outbox, shards, waiting_fires
+from runlane.db import gathering, outbox, project_runs, shards, waiting_fires
 from runlane.db.cancel import CAUSE_SCOPE
 from runlane.db.guards import FAILED, IN_PROGRESS, PENDING, is_rerun, job_may, run_may, step_may
 from runlane.db.pool import Connection, Record
@@ -39,7 +39,7 @@ _START = f"""
 UPDATE job_histories
 SET status = '{RUNS.target_of(RunVerb.START)}', started_at = clock_timestamp(), nudged_at = NULL
 WHERE id = $1 AND {run_may(RunVerb.START)}
-RETURNING workspace_id, name, kind
+RETURNING workspace_id, name, kind, hops
 """
 
 CALLS_LOCK = "'calls of run ' || $1::uuid"
@@ -148,7 +148,7 @@ _CLOSE_RUN = f"""
 UPDATE job_histories SET status = $2, closed_at = clock_timestamp(), blocked_reason = NULL
 WHERE id = $1 AND {run_may(RunVerb.COMPLETE)}
   AND NOT EXISTS (SELECT 1 FROM jobs WHERE run_id = $1 AND completed_at IS NULL)
-RETURNING workspace_id, name, kind
+RETURNING workspace_id, name, kind, hops
 """
 
 
@@ -177,6 +177,7 @@ async def load(conn: Connection, run_id: UUID, owner: Owner) -> RunRead:
     started = await conn.fetchrow(_START, run_id)
     if started is not None:
         await outbox.insert(conn, [run_started(run_id, started)])
+        await project_runs.tell_run(conn, run_id, RunVerb.START)
         return await _read(conn, run_id, [])  # no workflow was here before: there is nothing to adopt
     await conn.execute(_CLEAR_NUDGE, names.run_workflow_id(run_id), run_id)
     await conn.execute(_FREE_PENDING, run_id)
@@ -229,12 +230,13 @@ async def _read(conn: Connection, run_id: UUID, orphans: list[UUID], slow: Seque
 
 
 def run_started(run_id: UUID, row: Record) -> Envelope:
-    """The event of a run that begins; `row` has its workspace, name and kind."""
+    """The event of a run that begins; `row` has its workspace, name, kind and hops."""
     return envelope(
         EVENT_CATALOG.workflow.run.started,
         RunPayload(run_id=run_id, name=row["name"], kind=row["kind"], reason=None),
         workspace_id=row["workspace_id"],
         subject=names.run_subject(run_id),
+        hops=row["hops"],
     )
 
 
@@ -294,8 +296,10 @@ async def close_run(conn: Connection, run_id: UUID, verb: RunVerb) -> RunStatus:
             RunPayload(run_id=run_id, name=row["name"], kind=row["kind"], reason=None),
             workspace_id=row["workspace_id"],
             subject=names.run_subject(run_id),
+            hops=row["hops"],
         )
         await outbox.insert(conn, [ended])
+        await project_runs.tell_run(conn, run_id, verb)
         await gathering.gather_run(conn, run_id, ended.type)
         await waiting_fires.call_after(conn, run_id)
     status = await conn.fetchval("SELECT status FROM job_histories WHERE id = $1", run_id)

@@ -32,6 +32,7 @@ class StartRun:
     schedule_id: UUID | None = None
     definition_id: UUID | None = None
     definition_version: int | None = None
+    project_id: UUID | None = None
     hops: int = 0
     source: Source | None = None
     """Where the targets come from; None: those that must be there."""
@@ -48,8 +49,8 @@ class StartedRun:
 _RUN = """
 INSERT INTO job_histories
   (workspace_id, name, kind, definition, priority, created_by, trigger, schedule_id, definition_id,
-   definition_version, hops)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)
+   definition_version, hops, project_id)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)
 RETURNING id
 """
 
@@ -152,6 +153,7 @@ async def write_run(conn: Connection, request: StartRun, *, is_sending: bool = T
         request.definition_id,
         request.definition_version,
         request.hops,
+        request.project_id,
     )
     await _write_targets(conn, run_id, request)
     await _write_steps(conn, run_id, request)
