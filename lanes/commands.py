@@ -23,6 +23,7 @@ from runlane.db.commands import Command, CommandKind
 from runlane.db.notices import listening
 from runlane.db.pool import Pool, open_pool
 from runlane.errors import Conflict, Refused
+from runlane.events import scrub_text
 from runlane.settings import Settings
 from workflows.delivering import start_deliveries
 from workflows.dispatching import Limits
@@ -165,7 +166,7 @@ async def _tell(telling: _Telling, command: Command) -> str | None:
         log.warning(
             "command_not_relayed", command=command.command_id, kind=command.kind, error=str(error)[:200]
         )
-        return str(error)[:500]
+        return scrub_text(str(error))[:500]
     return None
 
 
