@@ -24,6 +24,13 @@ class Arrival:
     fault: str | None = None
 
     @property
+    def outcome(self) -> str:
+        """What it counts as once the turn is over."""
+        if self.fault:
+            return "unknown"
+        return "acked" if self.event else "skipped"
+
+    @property
     def is_ghost(self) -> bool:
         """Whether the entry was trimmed while it was pending: nothing of it is left but its id."""
         return self.entry is not None and not self.entry.fields

@@ -8,8 +8,10 @@ from dataclasses import dataclass
 
 from lanes import turns
 from lanes.arrivals import NOWHERE, arrive, unbroken
+from lanes.letters import CRASHED, describe
 from lanes.sink import Sink
-from lanes.turns import CRASHED, Done, LaneLoop, describe
+from lanes.tally import Tally
+from lanes.turns import Done, LaneLoop
 from runlane.db import lanes
 from runlane.db.lanes import Position
 from runlane.db.pool import Connection
@@ -27,8 +29,8 @@ class _Failure:
 class OrderedLoop(LaneLoop):
     """One instance of an ordered lane."""
 
-    def __init__(self, sink: Sink, conn: Connection, reader: LaneReader) -> None:
-        super().__init__(sink, conn, reader)
+    def __init__(self, sink: Sink, conn: Connection, reader: LaneReader, tally: Tally) -> None:
+        super().__init__(sink, conn, reader, tally)
         self._failure: _Failure | None = None
 
     async def _attend(self, at: Position) -> Done:
@@ -38,7 +40,7 @@ class OrderedLoop(LaneLoop):
         arrivals = [arrive(entry, self._wants) for entry in entries]
         old = [arrival for arrival in arrivals if arrival.sequence <= at.last_seq]
         fresh = [arrival for arrival in arrivals if arrival.sequence > at.last_seq]
-        await self._reject([arrival for arrival in old if arrival.sequence == NOWHERE])
+        await self._letters.reject([arrival for arrival in old if arrival.sequence == NOWHERE])
         if not fresh:
             done = await self._idle(at)
         elif fresh[0].sequence > at.last_seq + 1:

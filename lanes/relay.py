@@ -9,16 +9,18 @@ all of it, is noticed and filled again from the outbox.
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
+from time import perf_counter
 from typing import Final
 
 import asyncpg
 import structlog
 
+from lanes.tally import Tallies
 from runlane import names, stream
 from runlane.backoff import pause
-from runlane.db import lanes, outbox
+from runlane.db import dead_letters, lanes, outbox
 from runlane.db.locks import RELAY_LEADER, try_hold
 from runlane.db.pool import COMMAND_TIMEOUT_S, Connection, prepare, session_settings
 from runlane.errors import Defect
@@ -43,13 +45,13 @@ LINGER: Final = timedelta(milliseconds=20)
 """Pause after a small turn, so that a busy system is served by few large ones."""
 
 HOUSEKEEPING: Final = timedelta(hours=1)
-"""How often partitions are made and old inbox rows dropped."""
+"""How often partitions are made, and old inbox rows and dead letters dropped."""
 
 LOOK_BACK: Final = timedelta(minutes=1)
 """How often all of the outbox is looked at, not only what is behind the bound."""
 
 PRUNE_LIMIT: Final = 5000
-"""Inbox rows that one statement drops."""
+"""Rows that one statement drops."""
 
 # Leadership must not outlive a host that vanished without a word.
 _KEEPALIVE: Final = {
@@ -69,19 +71,21 @@ class RelayConfig:
     database_url: str
     redis_url: str
     cap: int
+    tallies: Tallies = field(default_factory=Tallies)
 
 
 async def run_relay(config: RelayConfig, stop: asyncio.Event) -> None:
     """Relays until `stop`, or until a server goes away: then it raises and is to be run again.
 
     Raises:
-        Invalid: the Redis server is a cluster.
+        Invalid: the bus cannot live on this Redis server.
     """
     redis = stream.connect(config.redis_url)
     try:
-        await stream.refuse_cluster(redis)
+        await stream.examine_server(redis)
         async with _connection(config.database_url) as conn:
-            await Relay(conn, stream.Publisher(redis, cap=config.cap), cap=config.cap).run(stop)
+            publisher = stream.Publisher(redis, cap=config.cap)
+            await Relay(conn, publisher, cap=config.cap, tallies=config.tallies).run(stop)
     finally:
         await redis.aclose()
 
@@ -109,9 +113,10 @@ class _Place:
 class Relay:
     """One relay on one database connection, which holds the leadership and hears the calls."""
 
-    def __init__(self, conn: Connection, publisher: stream.Publisher, *, cap: int) -> None:
+    def __init__(self, conn: Connection, publisher: stream.Publisher, *, cap: int, tallies: Tallies) -> None:
         self._conn = conn
         self._publisher = publisher
+        self._tallies = tallies
         self._ahead = int(cap * BRAKE)
         self._wake = asyncio.Event()
         self._place: _Place | None = None
@@ -184,7 +189,10 @@ class Relay:
         """Sends events in calls of `CALL_LIMIT`; returns the new place, None when the stream disagreed."""
         for at in range(0, len(events), CALL_LIMIT):
             chunk = events[at : at + CALL_LIMIT]
-            answer = await self._publisher.publish([(e.sequence, _fields(e)) for e in chunk], place.base)
+            entries = [(e.sequence, _fields(e)) for e in chunk]
+            began = perf_counter()
+            answer = await self._publisher.publish(entries, place.base)
+            self._tallies.note_published(answer.accepted, perf_counter() - began)
             if answer.begun:
                 await self._note_epoch(chunk[0].sequence)
             if answer.accepted < len(chunk):
@@ -241,8 +249,9 @@ class Relay:
             log.error("outbox_partitions_not_made", error=str(error))  # noqa: TRY400  # nothing to trace
         else:
             log.info("outbox_partitions_ensured", made=made)
-        while await lanes.prune_inbox(self._conn, PRUNE_LIMIT) == PRUNE_LIMIT:
-            pass
+        for prune in (lanes.prune_inbox, dead_letters.prune):
+            while await prune(self._conn, PRUNE_LIMIT) == PRUNE_LIMIT:
+                pass
 
     async def _rest(self, stop: asyncio.Event, linger: timedelta) -> None:
         await pause(linger, stop)

@@ -11,22 +11,24 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
+from time import perf_counter
 from typing import Final
 
 import structlog
 from redis.exceptions import RedisError
 
 from lanes.arrivals import Arrival, unbroken
+from lanes.letters import Letters, describe
 from lanes.outages import is_transient, new_backoff
+from lanes.redrive import Redriver
 from lanes.sink import Sink
+from lanes.tally import Tally
 from runlane import stream
 from runlane.backoff import pause
 from runlane.db import lanes, outbox
 from runlane.db.lanes import Position
 from runlane.db.pool import Connection
-from runlane.events import BusEvent, is_subscribed, scrub_text
-from runlane.events.payloads import MAX_ERROR
-from runlane.events.wire import to_fields
+from runlane.events import BusEvent, is_subscribed
 
 log = structlog.get_logger(__name__)
 
@@ -44,9 +46,6 @@ BLOCK: Final = timedelta(seconds=2)
 
 STANDBY: Final = timedelta(seconds=1)
 """Pause of an instance while another drives the lane."""
-
-CRASHED: Final = "handling it ended the process"
-"""Why an event was given up whose handling never came to an end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,11 +67,14 @@ class Done:
 class LaneLoop(ABC):
     """One instance of a lane, on one connection to each server."""
 
-    def __init__(self, sink: Sink, conn: Connection, reader: stream.LaneReader) -> None:
+    def __init__(self, sink: Sink, conn: Connection, reader: stream.LaneReader, tally: Tally) -> None:
         self._sink = sink
         self._conn = conn
         self._reader = reader
         self._lane: str = sink.lane
+        self._tally = tally
+        self._letters = Letters(conn, reader, sink.lane, tally)
+        self._redriver = Redriver(sink, conn, reader)
         self._attempt = Attempt()
         self._careful_until = 0
         """Up to this sequence events go one by one: one of them has failed before."""
@@ -89,6 +91,7 @@ class LaneLoop(ABC):
         """Turns until `stop`. An error of a server is raised, one of the sink is counted and tried again."""
         backoff = new_backoff()
         while not stop.is_set():
+            await self._redriver.look()
             try:
                 is_driving = await self.turn()
             except Exception as error:
@@ -113,6 +116,7 @@ class LaneLoop(ABC):
             return True
         entry_ids = [arrival.entry.id for arrival in done.arrivals if arrival.entry]
         await self._reader.acknowledge(entry_ids, done.attempted)
+        self._tally.counts.update(arrival.outcome for arrival in done.arrivals if not arrival.is_ghost)
         return True
 
     async def _regroup(self) -> None:
@@ -145,6 +149,7 @@ class LaneLoop(ABC):
             return await self._hand_in_order(at, unbroken(arrivals))
         last = events[0].sequence - 1 if events else until
         log.error("events_lost", lane=self._lane, first=first, last=last)
+        self._tally.counts["lost"] += last - at.read_seq
         await self._move(at, lanes.Advance(last, lost=last - at.read_seq))
         return Done()
 
@@ -165,10 +170,12 @@ class LaneLoop(ABC):
             self._attempt = Attempt(event.sequence, run[-1].sequence)
             done.attempted.append(event.sequence)
             if attempt > MAX_ATTEMPTS:
-                await self._dead_letter(event, self._last_error(event.sequence))
+                entry = run[first].entry
+                entry_id = entry.id if entry else None
+                await self._letters.give_up(event, entry_id, self._last_error(event.sequence), MAX_ATTEMPTS)
             else:
                 await self._deliver([arrival.event for arrival in run if arrival.event])
-        await self._reject(run)
+        await self._letters.reject(run)
         entry = run[-1].entry
         await self._move(at, lanes.Advance(run[-1].sequence, entry.id if entry else None))
         return done
@@ -186,22 +193,9 @@ class LaneLoop(ABC):
         new = await lanes.receive(self._conn, self._lane, [event.envelope.id for event in events])
         fresh = [event for event in events if event.envelope.id in new and by_id[event.envelope.id] is event]
         if fresh:
+            began = perf_counter()
             await self._sink.handle(self._conn, fresh)
-
-    async def _dead_letter(self, event: BusEvent, error: str) -> None:
-        sent = event.envelope
-        await self._reader.dead_letter(sent.workspace_id, to_fields(event), error)
-        await lanes.receive(self._conn, self._lane, [sent.id])
-        log.error("event_dead_lettered", lane=self._lane, event_id=str(sent.id), type=sent.type, error=error)
-
-    async def _reject(self, arrivals: Sequence[Arrival]) -> None:
-        """Sets entries with a fault aside, where a person finds them."""
-        for arrival in arrivals:
-            if arrival.entry and arrival.fault:
-                await self._reader.dead_letter(None, arrival.entry.fields, arrival.fault)
-                log.warning(
-                    "entry_unroutable", lane=self._lane, entry_id=arrival.entry.id, fault=arrival.fault
-                )
+            self._tally.note_handled(perf_counter() - began)
 
     async def _blame(self, error: Exception) -> None:
         """Notes whose fault a failed turn was. Raises the error again when it was a server's."""
@@ -211,13 +205,11 @@ class LaneLoop(ABC):
                 with suppress(RedisError, OSError):
                     await self._reader.uncount_attempt(attempt.first)
             raise error
+        if attempt.first is not None:
+            await self._reader.note_failure(attempt.first)
+        self._tally.note_failure(describe(error))
         self._careful_until = max(self._careful_until, attempt.last)
         self._blamed(error)
 
     def _wants(self, event_type: str) -> bool:
         return is_subscribed(self._sink.lane, event_type) and self._sink.accepts(event_type)
-
-
-def describe(error: Exception) -> str:
-    """What is kept of an error: its kind and its text, without credentials, bounded."""
-    return scrub_text(f"{type(error).__name__}: {error}")[:MAX_ERROR]

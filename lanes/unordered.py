@@ -14,9 +14,11 @@ import structlog
 
 from lanes import turns
 from lanes.arrivals import NOWHERE, Arrival, arrive, unbroken
+from lanes.letters import CRASHED, describe
 from lanes.outages import is_transient
 from lanes.sink import Sink
-from lanes.turns import CRASHED, MAX_ATTEMPTS, Attempt, Done, LaneLoop, describe
+from lanes.tally import Tally
+from lanes.turns import MAX_ATTEMPTS, Attempt, Done, LaneLoop
 from runlane.db import lanes
 from runlane.db.lanes import Position
 from runlane.db.pool import Connection
@@ -38,8 +40,8 @@ STALLED_SHARE: Final = 2
 class UnorderedLoop(LaneLoop):
     """One instance of a lane that sets failures aside."""
 
-    def __init__(self, sink: Sink, conn: Connection, reader: LaneReader) -> None:
-        super().__init__(sink, conn, reader)
+    def __init__(self, sink: Sink, conn: Connection, reader: LaneReader, tally: Tally) -> None:
+        super().__init__(sink, conn, reader, tally)
         self._errors: dict[int, str] = {}
         self._inherit_after: str | None = "0"
         """Id behind which pending entries that were never tried are still to be picked up; None: all are."""
@@ -86,7 +88,7 @@ class UnorderedLoop(LaneLoop):
 
     async def _hand(self, at: Position, arrivals: list[Arrival]) -> Done:
         """Hands on what follows what was read, without a gap, and what was read before."""
-        await self._reject([arrival for arrival in arrivals if arrival.sequence == NOWHERE])
+        await self._letters.reject([arrival for arrival in arrivals if arrival.sequence == NOWHERE])
         done = Done([arrival for arrival in arrivals if arrival.sequence <= at.last_seq])
         again = [arrival for arrival in arrivals if at.last_seq < arrival.sequence <= at.read_seq]
         fresh = [arrival for arrival in arrivals if arrival.sequence > at.read_seq]
@@ -98,7 +100,7 @@ class UnorderedLoop(LaneLoop):
         if len(run) < len(fresh):
             self._inherit_after = "0"
         await self._hand_freely(done, again + run)
-        await self._reject(run)
+        await self._letters.reject(run)
         await self._move(at, lanes.Advance(run[-1].sequence if run else at.read_seq))
         return done
 
@@ -107,7 +109,9 @@ class UnorderedLoop(LaneLoop):
         events = [arrival.event for arrival in arrivals if arrival.event]
         failed: set[int] = set()
         if events and not await self._take_together(done, events):
-            failed = {e.sequence for e in events if not await self._take_alone(done, e)}
+            failed = {
+                a.sequence for a in arrivals if a.event and not await self._take_alone(done, a, a.event)
+            }
         done.arrivals += [arrival for arrival in arrivals if arrival.sequence not in failed]
 
     async def _take_together(self, done: Done, events: Sequence[BusEvent]) -> bool:
@@ -132,7 +136,7 @@ class UnorderedLoop(LaneLoop):
         done.attempted.append(first)
         return True
 
-    async def _take_alone(self, done: Done, event: BusEvent) -> bool:
+    async def _take_alone(self, done: Done, arrival: Arrival, event: BusEvent) -> bool:
         """Tries one event; False when it is to be tried again later."""
         attempt = await self._reader.count_attempt(event.sequence)
         self._attempt = Attempt(event.sequence, event.sequence)
@@ -146,6 +150,8 @@ class UnorderedLoop(LaneLoop):
                     raise
                 error = self._errors[event.sequence] = describe(failure)
                 log.exception("event_failed", lane=self._lane, sequence=event.sequence, attempt=attempt)
+                await self._reader.note_failure(event.sequence)
+                self._tally.note_failure(error)
                 if attempt < MAX_ATTEMPTS:
                     return False
             else:
@@ -153,7 +159,8 @@ class UnorderedLoop(LaneLoop):
                 done.attempted.append(event.sequence)
                 return True
         self._errors.pop(event.sequence, None)
-        await self._dead_letter(event, error)
+        entry_id = arrival.entry.id if arrival.entry else None
+        await self._letters.give_up(event, entry_id, error, MAX_ATTEMPTS)
         done.attempted.append(event.sequence)
         return True
 

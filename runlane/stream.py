@@ -7,7 +7,7 @@ of protocol 2. A publish is never repeated by the client library: the relay deci
 from collections.abc import Awaitable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final, TypeAlias, cast
 from uuid import UUID
 
@@ -17,6 +17,7 @@ from redis.asyncio import Redis
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import ResponseError
+from redis.utils import HIREDIS_AVAILABLE
 
 from runlane import names
 from runlane.errors import Invalid
@@ -32,11 +33,17 @@ DLQ_CAP: Final = 10_000
 DLQ_RETENTION: Final = timedelta(days=30)
 """A dead-letter stream that nobody writes to expires after this."""
 
+UNROUTABLE_CAP: Final = 1_000
+"""Entries kept on the stream of those that belong to no workspace."""
+
 UNROUTABLE: Final = "_unroutable"
 """Dead-letter stream of entries that belong to no workspace or to no known event."""
 
 COMMAND_TIMEOUT_S: Final = 5.0
 """How long a command may take, beyond what it blocks by itself."""
+
+OLDEST_SERVER: Final = (7, 0)
+"""Version of the protocol's server whose commands are used."""
 
 Fields: TypeAlias = Mapping[bytes, bytes]
 
@@ -69,6 +76,33 @@ for _, entry in ipairs(cjson.decode(ARGV[4])) do
 end
 if accepted > 0 then redis.call('PEXPIRE', stream, ttl_ms) end
 return {accepted, last, begun}
+"""
+
+
+_DEAD_LETTER: Final = """
+local letters, index, key, cap, ttl_ms = KEYS[1], KEYS[2], ARGV[1], ARGV[2], ARGV[3]
+if redis.call('ZSCORE', index, key) then return 0 end
+local id = redis.call('XADD', letters, 'MAXLEN', '~', cap, '*', unpack(cjson.decode(ARGV[4])))
+redis.call('ZADD', index, string.match(id, '^%d+'), key)
+redis.call('ZREMRANGEBYRANK', index, 0, -tonumber(cap) - 1)
+redis.call('PEXPIRE', letters, ttl_ms)
+redis.call('PEXPIRE', index, ttl_ms)
+return 1
+"""
+
+_TAKE_BACK: Final = """
+local letters, index, key = KEYS[1], KEYS[2], ARGV[1]
+local at = redis.call('ZSCORE', index, key)
+if not at then return 0 end
+redis.call('ZREM', index, key)
+for _, entry in ipairs(redis.call('XRANGE', letters, at, at)) do
+  for i = 1, #entry[2], 2 do
+    if entry[2][i] == 'dlqkey' and entry[2][i + 1] == key then
+      return redis.call('XDEL', letters, entry[1])
+    end
+  end
+end
+return 0
 """
 
 
@@ -108,6 +142,16 @@ class Pending:
     sequence: int | None
 
 
+@dataclass(frozen=True, slots=True)
+class Letter:
+    """An event that a lane gives up. `key` names it, `notes` say why; without owner it is unroutable."""
+
+    owner: UUID | None
+    key: str
+    fields: Mapping[str, str]
+    notes: Mapping[str, str]
+
+
 class GroupLost(Exception):
     """The consumer group is gone, and with it what was pending."""
 
@@ -124,15 +168,23 @@ def connect(url: str, *, block_s: float = 0.0) -> Redis:
     )
 
 
-async def refuse_cluster(redis: Redis) -> None:
-    """Checks that the server is no cluster: the keys of the bus share no slot.
+async def examine_server(redis: Redis) -> None:
+    """Checks that the bus can live on this server, and says in the log what it is.
 
     Raises:
-        Invalid: it is one.
+        Invalid: it is a cluster, whose keys share no slot; it is too old; replies are parsed in Python.
     """
-    info: Mapping[str, object] = await redis.info("cluster")
+    if not HIREDIS_AVAILABLE:
+        raise Invalid("hiredis is not installed: replies would take five times as long", code="redis.hiredis")
+    info: Mapping[str, object] = await redis.info()
     if int(str(info.get("cluster_enabled", 0))):
         raise Invalid("the event bus needs one Redis primary, not a cluster", code="redis.cluster")
+    version = str(info.get("redis_version", "0.0"))
+    if tuple(int(part) for part in version.split(".")[:2]) < OLDEST_SERVER:
+        raise Invalid(f"the event bus needs Redis 7.0 or Valkey 8, not {version}", code="redis.version")
+    log.info("redis_found", version=version, valkey=info.get("valkey_version"))
+    if info.get("maxmemory_policy") != "noeviction":
+        log.warning("redis_may_evict", policy=info.get("maxmemory_policy"))
 
 
 class Publisher:
@@ -188,6 +240,8 @@ class LaneReader:
         self._lane = lane
         self._failures = f"{names.EVENT_STREAM}:failures:{lane}"
         self._claim_from: Any = "0-0"
+        self._dead_letter = redis.register_script(_DEAD_LETTER)
+        self._take_back = redis.register_script(_TAKE_BACK)
 
     async def read_pending(self, count: int, after: str = "0") -> list[Entry]:
         """The oldest entries behind `after` that were delivered and not acknowledged."""
@@ -257,7 +311,7 @@ class LaneReader:
     async def acknowledge(self, entry_ids: Sequence[str], attempted: Sequence[int] = ()) -> None:
         """Takes entries off the pending list, and forgets the attempts at the events `attempted`."""
         if attempted:
-            await self._redis.hdel(self._failures, *map(str, attempted))
+            await self._redis.hdel(self._failures, *map(str, attempted), *map(_first_of, attempted))
         if entry_ids:
             await self._redis.xack(names.EVENT_STREAM, self._lane, *entry_ids)
 
@@ -269,14 +323,38 @@ class LaneReader:
         """Takes an attempt back: it was not the event's fault."""
         await self._redis.hincrby(self._failures, str(sequence), -1)
 
-    async def dead_letter(self, owner: UUID | None, fields: Fields | Mapping[str, str], error: str) -> None:
-        """Copies an event to the dead-letter stream of its workspace, or to that of the unroutable."""
-        key = names.DLQ_PREFIX + (str(owner) if owner else UNROUTABLE)
-        record: dict[Any, Any] = {**fields, "dlqlane": self._lane, "dlqerror": error}  # redis-py's own type
-        async with self._redis.pipeline(transaction=True) as pipe:
-            pipe.xadd(key, record, maxlen=DLQ_CAP, approximate=True)
-            pipe.expire(key, DLQ_RETENTION)
-            await pipe.execute()
+    async def note_failure(self, sequence: int) -> None:
+        """Remembers when an event failed first; survives a crash."""
+        await self._redis.hsetnx(self._failures, _first_of(sequence), datetime.now(UTC).isoformat())
+
+    async def first_failure(self, sequence: int) -> datetime | None:
+        """When an event failed first, None when nothing is remembered of it."""
+        found = await cast("Awaitable[bytes | None]", self._redis.hget(self._failures, _first_of(sequence)))
+        return None if found is None else datetime.fromisoformat(found.decode())
+
+    async def dead_letter(self, letter: Letter) -> None:
+        """Copies an event to the dead-letter stream of its workspace, or to that of the unroutable.
+
+        A second call for the same letter writes nothing: the turn that gives an event up may be repeated.
+        """
+        cap = DLQ_CAP if letter.owner else UNROUTABLE_CAP
+        record = {**letter.fields, **letter.notes, "dlqlane": self._lane, "dlqkey": letter.key}
+        pairs = orjson.dumps([text for field in record.items() for text in field])
+        ttl_ms = int(DLQ_RETENTION.total_seconds() * 1000)
+        await self._dead_letter(keys=_letter_keys(letter.owner), args=[letter.key, cap, ttl_ms, pairs])
+
+    async def take_back(self, owner: UUID | None, key: str) -> None:
+        """Removes the copy of a letter from its dead-letter stream, if it is still there. Repeatable."""
+        await self._take_back(keys=_letter_keys(owner), args=[key])
+
+
+def _first_of(sequence: int) -> str:
+    return f"{sequence}/first"
+
+
+def _letter_keys(owner: UUID | None) -> list[str]:
+    name = str(owner) if owner else UNROUTABLE
+    return [names.DLQ_PREFIX + name, names.DLQ_INDEX_PREFIX + name]
 
 
 @contextmanager

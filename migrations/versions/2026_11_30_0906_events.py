@@ -28,6 +28,7 @@ COMMENT ON COLUMN outbox.attributes IS 'CloudEvents extension attributes: cause,
 COMMENT ON COLUMN outbox.bus_seq IS 'place on the bus, given by the leading relay; steps of exactly one';
 CREATE INDEX outbox_unsequenced ON outbox (id) WHERE bus_seq IS NULL;
 CREATE INDEX outbox_bus_seq ON outbox (bus_seq) WHERE bus_seq IS NOT NULL;
+CREATE INDEX outbox_of_workspace ON outbox (workspace_id, bus_seq) WHERE bus_seq IS NOT NULL;
 CREATE TABLE outbox_default PARTITION OF outbox DEFAULT;
 
 CREATE FUNCTION runlane_ensure_outbox_partitions(days integer) RETURNS integer
@@ -135,6 +136,8 @@ CREATE TABLE audit_events (
 );
 COMMENT ON TABLE audit_events IS 'append-only; no cascade from workspaces: the trail outlives them';
 CREATE INDEX audit_events_list ON audit_events (workspace_id, audit_id DESC);
+CREATE INDEX audit_events_bus ON audit_events (workspace_id, bus_seq);
+CREATE INDEX audit_events_all ON audit_events (bus_seq);
 
 CREATE TABLE audit_archives (
   first_id bigint PRIMARY KEY,

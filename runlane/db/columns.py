@@ -1,6 +1,17 @@
 """Columns as `tables` and `inventory_tables` have them, and the metadata that holds the tables of both."""
 
-from sqlalchemy import Boolean, Column, DateTime, Integer, LargeBinary, MetaData, SmallInteger, Text, Uuid
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    Column,
+    DateTime,
+    Integer,
+    LargeBinary,
+    MetaData,
+    SmallInteger,
+    Text,
+    Uuid,
+)
 from sqlalchemy.dialects.postgresql import ARRAY, CIDR, JSONB
 
 metadata = MetaData()
@@ -26,6 +37,11 @@ def integer(name: str, *, null: bool = False) -> Column[object]:
     return Column(name, Integer, nullable=null)
 
 
+def large(name: str, *, null: bool = False) -> Column[object]:
+    """A number of 64 bits."""
+    return Column(name, BigInteger, nullable=null)
+
+
 def small(name: str) -> Column[object]:
     """A number of 16 bits."""
     return Column(name, SmallInteger, nullable=False)
@@ -49,6 +65,11 @@ def json(name: str, *, null: bool = False) -> Column[object]:
 def texts(name: str, *, null: bool = False) -> Column[object]:
     """A list of texts."""
     return Column(name, ARRAY(Text), nullable=null)
+
+
+def ids(name: str) -> Column[object]:
+    """A list of ids."""
+    return Column(name, ARRAY(Uuid), nullable=False)
 
 
 def cidrs(name: str) -> Column[object]:

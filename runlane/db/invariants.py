@@ -287,6 +287,14 @@ INVARIANTS: Final = (
         """,
     ),
     Invariant(
+        "I9.projects",
+        "an asset is only in projects of its own workspace, and in none that is deleted",
+        """
+        SELECT m.asset_id AS offender FROM project_assets m JOIN projects p ON p.id = m.project_id
+        WHERE p.deleted_at IS NOT NULL OR p.workspace_id <> m.workspace_id
+        """,
+    ),
+    Invariant(
         "I9.tools",
         "a step, profile or connector uses a built-in tool or one of its own workspace",
         """

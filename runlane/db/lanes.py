@@ -63,6 +63,14 @@ async def ensure(conn: Connection, lane: str, *, from_oldest: bool) -> None:
     await conn.execute(_ENSURE, lane, from_oldest)
 
 
+async def bound_turns(conn: Connection, idle: timedelta) -> None:
+    """Has the server end a turn of this session that nobody continues, so that another instance can go on."""
+    await conn.execute(
+        "SELECT set_config('idle_in_transaction_session_timeout', $1, false)",
+        str(int(idle.total_seconds() * 1000)),
+    )
+
+
 async def take_turn(conn: Connection, lane: str) -> bool:
     """Whether this transaction alone drives the lane, until it ends."""
     return await try_lock(conn, lane_turn(lane))

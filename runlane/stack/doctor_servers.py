@@ -22,7 +22,7 @@ from runlane.stack.findings import ANSWER_TIMEOUT_S, Check, Level
 
 MINIMUM_POSTGRES: Final = 18
 """uuidv7() and column lists in SET NULL."""
-MINIMUM_REDIS: Final = (7, 2)
+MINIMUM_REDIS: Final = (7, 0)
 """The commands that the bus uses."""
 UNSET: Final = "not set; start with `runlane up`, or give its address"
 
