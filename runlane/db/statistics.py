@@ -43,10 +43,11 @@ WHERE workspace_id = $1 AND metric = ANY ($2::text[]) AND day = (clock_timestamp
 
 _SNAPSHOT: Final = """
 WITH due AS (
-  SELECT w.id, (clock_timestamp() AT TIME ZONE 'UTC')::date AS day FROM workspaces w
-  WHERE NOT EXISTS (SELECT FROM daily_statistics s
-                    WHERE s.workspace_id = w.id AND s.metric = 'live.targets'
-                      AND s.day = (clock_timestamp() AT TIME ZONE 'UTC')::date)
+  SELECT w.id, today.day
+  FROM workspaces w, (SELECT (clock_timestamp() AT TIME ZONE 'UTC')::date AS day) AS today
+  WHERE w.deleted_at IS NULL AND w.created_at < today.day AT TIME ZONE 'UTC'
+    AND NOT EXISTS (SELECT FROM daily_statistics s
+                    WHERE s.workspace_id = w.id AND s.metric = 'live.targets' AND s.day = today.day)
   LIMIT $1
 ), counted AS (
   SELECT due.id, due.day, count(t.id) AS targets, sum(s.assets) AS assets, sum(s.ports) AS ports,
@@ -123,7 +124,8 @@ async def read_today(conn: Connection, workspace_id: UUID, metrics: Sequence[str
 async def take_snapshots(conn: Connection, limit: int) -> int:
     """Keeps today's gauges of up to `limit` workspaces that have none yet, and says so on the bus.
 
-    Returns how many; repeated, it does the others. Index: the primary key.
+    A workspace that was made today had nothing when the day began. Returns how many; repeated, it does the
+    others. Index: the primary key.
     """
     rows = await conn.fetch(_SNAPSHOT, limit)
     await outbox.insert(conn, [_created(row["workspace_id"], row["day"], row["taken_at"]) for row in rows])
