@@ -45,4 +45,6 @@ class _Server(uvicorn.Server):
         resources: Resources = self._app.state.resources
         resources.control.begin_shutdown()
         resources.tails.begin_shutdown()
+        resources.events.begin_shutdown()
+        resources.notifications.begin_shutdown()
         await super().shutdown(sockets)
