@@ -1,10 +1,12 @@
 """A lane whose sink fails, and entries that nobody can handle."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from datetime import timedelta
 from uuid import UUID, uuid4
 
 import asyncpg
+import orjson
 import pytest
 import structlog.testing
 from redis.asyncio import Redis
@@ -14,7 +16,7 @@ from lanes.audit import AuditSink
 from lanes.turns import MAX_ATTEMPTS
 from runlane import names
 from runlane.db.pool import Connection, Pool
-from runlane.events import BusEvent, Envelope
+from runlane.events import BusEvent, Envelope, scrub_data
 from runlane.settings import Settings
 from tests.integration.event_bus import (
     are_published,
@@ -33,6 +35,7 @@ from tests.waiting import until
 pytestmark = [pytest.mark.integration, pytest.mark.each_redis]
 
 LONG_TOKEN = "Q" * 45
+HEX = "af09" * 16
 
 
 @pytest.fixture(autouse=True)
@@ -230,6 +233,37 @@ async def test_what_another_program_put_on_the_stream_is_scrubbed_once_more(
         "n": 1,
         "metadata": {"redactedFields": ["password"]},
     }
+
+
+async def test_a_changed_password_is_named_in_outbox_stream_and_trail_and_shown_in_none(
+    pool: Pool, redis: Redis, settings: Settings, workspace_id: UUID
+) -> None:
+    web_token = "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.dBjftJeZ4CVP-mB92K27uhbUJU1p1r_wW1gFWFOEjXk"
+    changes = {
+        "password": {"before": "hunter2", "after": web_token},
+        "proxy": f"https://me:hunter2@{HEX}.test",
+    }
+    data = {"changes": changes, "certificate": {"sha256": HEX}, "note": f"sent {web_token}"}
+    event = replace(cancelled(workspace_id), data=dict(scrub_data(data)))
+    await produce(pool, [event])
+
+    async with running(relay(settings)), running(lane(settings)):
+        await until(lambda: is_audited(pool))
+
+    (entry,) = await entries(redis)
+    rows = await pool.fetch("SELECT data FROM outbox UNION ALL SELECT data FROM audit_events")
+    assert len(rows) == 2
+    for seen in (*(row["data"] for row in rows), orjson.loads(entry[b"data"])):
+        assert seen == {
+            "changes": {"proxy": f"https://me:***@{HEX}.test"},
+            "certificate": {"sha256": HEX},
+            "note": "sent ***",
+            "metadata": {"redactedFields": ["changes.password"]},
+        }
+
+
+async def is_audited(pool: Pool) -> bool:
+    return bool(await audited(pool))
 
 
 async def test_entries_trimmed_while_pending_are_healed(
