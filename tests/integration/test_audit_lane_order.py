@@ -96,7 +96,7 @@ async def test_a_row_says_who_did_what(
         "actor_type": "api_key",
         "outcome": None,
         "severity": "info",
-        "data": {"target_id": str(target), "kind": "domain", "value": "lab.test"},
+        "data": {"target_id": str(target), "kind": "domain", "value": "lab.test", "network_id": None},
         "occurred_at": outbox_time,
     }
 
