@@ -34,7 +34,7 @@ ENDPOINTS: Final = 50
 EVENTS: Final = 12
 """Of one round, so that it has more than 500 deliveries."""
 
-SPACING_S: Final = 0.5
+SPACING_S: Final = 1.0
 ROUNDS: Final = 3
 """Of each kind."""
 

@@ -347,6 +347,35 @@ async def test_deliveries_that_nobody_makes_are_called_for_again(
     assert await pool.fetchval("SELECT workflow_id FROM commands") == f"deliver/{hook}"
 
 
+async def test_two_senders_at_once_send_each_delivery_once(ways: DeliveryWorld) -> None:
+    async with receiver(answering(200)) as served:
+        hook = await ways.connect(served.url)
+        await ways.hear(*(cancelled(ways.workspace_id) for _ in range(30)))
+        made = await asyncio.gather(ways.deliver(hook), ways.deliver(hook))
+
+    assert sum(made) == 30
+    assert len({request.headers["webhook-id"] for request in served.received}) == len(served.received) == 30
+
+
+async def test_old_deliveries_go_with_their_attempts_and_what_is_pending_stays(
+    ways: DeliveryWorld, pool: Pool, sweeps: SweepWorld
+) -> None:
+    async with receiver(answering(200)) as served:
+        hook = await ways.connect(served.url)
+        await ways.hear(cancelled(ways.workspace_id))
+        await ways.deliver(hook)
+        await ways.hear(cancelled(ways.workspace_id))
+    await pool.execute(
+        "UPDATE deliveries SET created_at = created_at - interval '31 days',"
+        " ended_at = ended_at - interval '31 days'"
+    )
+
+    await sweeps.sweep(Part.OLD_ROWS)
+
+    assert await ways.states(hook) == ["pending/0/-"]
+    assert await pool.fetchval("SELECT count(*) FROM delivery_attempts") == 0
+
+
 async def test_taking_reads_no_delivery_that_has_ended(ways: DeliveryWorld, pool: Pool) -> None:
     hook = await ways.connect(NOWHERE)
     await pool.execute(
