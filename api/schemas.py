@@ -180,6 +180,7 @@ class Run(Answer):
     rerun_of: UUID | None
     definition_id: UUID | None = Field(description="the saved definition that it was started from")
     definition_version: int | None
+    project_id: UUID | None = Field(description="the project that it is for")
     created_by: str | None
     blocked_reason: str | None = Field(description="what only a person can give and the run waits for")
     created_at: datetime

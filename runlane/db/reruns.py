@@ -48,7 +48,7 @@ FROM jobs WHERE workspace_id = $1 AND id = $2
 """
 
 _RUN: Final = """
-SELECT id, workspace_id, name, kind, priority, definition, closed_at FROM job_histories
+SELECT id, workspace_id, name, kind, priority, definition, project_id, closed_at FROM job_histories
 WHERE workspace_id = $1 AND id = $2
 FOR NO KEY UPDATE
 """
@@ -210,6 +210,7 @@ async def _write(
         priority=list(Priority)[run["priority"]],
         kind=run["kind"],
         created_by=act.name,
+        project_id=run["project_id"],
     )
     run_id = await write_run(conn, start, is_sending=is_sending)
     await conn.execute(_MARK, run_id, run["id"])

@@ -111,6 +111,15 @@ BREACHES = {
         UPDATE workers SET scope = 'shared', workspace_id = NULL;
         UPDATE workspaces SET allow_shared = true
         """,
+    "I9.projects": """
+        WITH p AS (
+          INSERT INTO projects (workspace_id, name, deleted_at) VALUES ('{w}', 'gone', now()) RETURNING id
+        ), a AS (
+          INSERT INTO assets (workspace_id, target_id, value, first_seen, last_seen)
+          VALUES ('{w}', '{target}', 'x.test', now(), now()) RETURNING id
+        )
+        INSERT INTO project_assets (workspace_id, project_id, asset_id) SELECT '{w}', p.id, a.id FROM p, a
+        """,
     "I9.tools": "UPDATE tools SET workspace_id = '{other}' WHERE id = 'dnsprobe'",
 }
 ROLES = ("w", "other", "worker", "target", "run", "first", "second", "failed", "skipped", "cancelled")

@@ -8,8 +8,10 @@ import pytest
 
 from lanes.evaluations import evaluate
 from lanes.projects import ProjectsSink
+from runlane.db import gathering
 from runlane.db.acts import Act
 from runlane.db.cancel import cancel_run
+from runlane.db.gathering import Finder
 from runlane.db.pool import Pool
 from runlane.events import BusEvent, Envelope
 from runlane.settings import Settings
@@ -241,6 +243,11 @@ async def test_finding_in_a_project_starts_the_definitions_that_name_it_and_othe
     assets = await find(pool, target, "www.shop.test", "elsewhere.test")
     findings = [await finding(pool, caller, asset) for asset in assets]
 
+    async with pool.acquire() as conn, conn.transaction():
+        finder = Finder(caller.workspace_id, uuid4(), "webcheck")
+        merged = [sent(caller, event, vulnerability_id=findings[0], asset_id=assets[0], severity="high")]
+        await gathering.gather_found(conn, finder, merged)
+    assert await pool.fetchval("SELECT count(*) FROM gathered_targets") == 0  # that is the lane's
     await hand(
         pool,
         [
@@ -253,11 +260,16 @@ async def test_finding_in_a_project_starts_the_definitions_that_name_it_and_othe
     (row,) = await pool.fetch("SELECT id, name, project_id, created_by FROM job_histories")
     assert (row["name"], str(row["project_id"])) == ("inside", made["id"])
     assert row["created_by"] == "event vulnerability.detected"
+    shown = (await caller.http.get(f"/v1/runs/{row['id']}")).json()
+    assert shown["project_id"] == made["id"]
     matched = await pool.fetch("SELECT data FROM outbox WHERE type = 'project.trigger.matched'")
     assert [(each["data"]["cause"], each["data"]["name"]) for each in matched] == [(event, "shop")]
     async with pool.acquire() as conn, conn.transaction():
         await cancel_run(conn, caller.workspace_id, row["id"], Act())
     assert await told(pool, "project.run.") == [("project.run.failed", "shop")]
+    again = await caller.http.post(f"/v1/runs/{row['id']}/rerun")
+    assert again.status_code == 202, again.text
+    assert await pool.fetchval("SELECT count(*) FROM job_histories WHERE project_id IS NOT NULL") == 2
 
 
 async def test_project_that_is_deleted_starts_nothing_any_more(

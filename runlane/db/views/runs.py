@@ -41,6 +41,7 @@ _RUN_COLUMNS: Final = (
     job_histories.c.rerun_of,
     job_histories.c.definition_id,
     job_histories.c.definition_version,
+    job_histories.c.project_id,
     job_histories.c.created_by,
     job_histories.c.blocked_reason,
     job_histories.c.created_at,
