@@ -14,6 +14,7 @@ from runlane import stream
 from runlane.db import lane_status
 from runlane.db.bus_figures import figures_of
 from runlane.db.pool import open_pool
+from runlane.db.publish_figures import publish_figures
 from runlane.exposition import CONTENT_TYPE, Family, Kind, Sample, render
 from runlane.overlook import Overlook
 from runlane.settings import Settings
@@ -42,7 +43,8 @@ async def run_figures(settings: Settings, tallies: Tallies, stop: asyncio.Event)
     async def text() -> str:
         async with pool.acquire() as conn:
             bus = await lane_status.read_bus(conn)
-        return render([*figures_of(bus), *own_figures(tallies), await _reach(overlook)])
+        own = [*own_figures(tallies), *publish_figures(), await _reach(overlook)]
+        return render([*figures_of(bus), *own])
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with suppress(OSError, TimeoutError):

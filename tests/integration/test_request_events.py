@@ -15,12 +15,14 @@ from api.schemas import Answer
 from runlane import names
 from runlane.db.pool import Pool
 from runlane.db.publish_counts import COUNTS, MAX_NAMES, OTHERS, PublishCounts
+from runlane.db.publish_figures import publish_figures
 from runlane.db.publishing import publish_quietly
 from runlane.db.runs import Owner, load
 from runlane.errors import Defect
 from runlane.events import Envelope, envelope
 from runlane.events.catalog import EVENT_CATALOG
 from runlane.events.payloads import WorkerRejected
+from runlane.exposition import render
 from tests.conftest import Database
 from tests.integration.api_world import ApiWorld, Caller
 
@@ -142,6 +144,9 @@ async def test_what_is_published_quietly_is_lost_and_counted_when_the_database_r
     assert (refused, unknown, written) == (False, False, True)
     assert COUNTS.swallowed["worker.rejected"] == before + 1
     assert COUNTS.refused["worker.abolished"] == 1
+    figures = render(publish_figures())
+    assert 'bridge_unknown_event_total{type="worker.abolished"} 1' in figures
+    assert 'bridge_swallowed_events_total{type="worker.rejected"}' in figures
     assert await pool.fetchval("SELECT array_agg(type) FROM outbox") == ["worker.rejected"]
 
 
