@@ -147,6 +147,14 @@ def test_scan_workers_reach_no_database_and_no_bus(compose: Compose) -> None:
         assert compose.services[server].networks == ["servers"]
 
 
+def test_what_sends_to_integrations_gets_out_and_has_their_secrets(compose: Compose) -> None:
+    sender = compose.services["worker-results"]
+
+    assert sender.networks == ["servers", "outside"]
+    assert not compose.networks["outside"].get("internal")
+    assert "runlane_secret_keys" in sender.secrets
+
+
 def test_mounted_files_exist(compose: Compose) -> None:
     mounted = [volume.split(":")[0] for service in compose.services.values() for volume in service.volumes]
     files = [source for source in mounted if source.startswith("./")]
