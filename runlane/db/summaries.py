@@ -51,18 +51,13 @@ ON CONFLICT (workspace_id, target_id) DO UPDATE SET
 
 _REBUILD: Final = """
 INSERT INTO target_summaries AS s (workspace_id, target_id, last_run_id, last_run_at, scanned_at)
-SELECT t.workspace_id, t.id, newest.id, newest.created_at, newest.scanned_at
+SELECT DISTINCT ON (t.workspace_id, t.id) t.workspace_id, t.id, h.id, h.created_at,
+       max(h.closed_at) FILTER (WHERE h.status = 'completed') OVER (PARTITION BY t.workspace_id, t.id)
 FROM targets t
-LEFT JOIN (
-  SELECT DISTINCT ON (r.workspace_id, r.target_id) r.workspace_id, r.target_id, h.id, h.created_at,
-         max(h.closed_at) FILTER (WHERE h.status = 'completed')
-           OVER (PARTITION BY r.workspace_id, r.target_id) AS scanned_at
-  FROM run_targets r
-  JOIN job_histories h ON h.workspace_id = r.workspace_id AND h.id = r.run_id
-  ORDER BY r.workspace_id, r.target_id, h.created_at DESC, h.id DESC
-) AS newest ON newest.workspace_id = t.workspace_id AND newest.target_id = t.id
+LEFT JOIN run_targets r ON r.workspace_id = t.workspace_id AND r.target_id = t.id
+LEFT JOIN job_histories h ON h.workspace_id = r.workspace_id AND h.id = r.run_id
 WHERE t.deleted_at IS NULL
-ORDER BY t.workspace_id, t.id
+ORDER BY t.workspace_id, t.id, h.created_at DESC NULLS LAST, h.id DESC
 ON CONFLICT (workspace_id, target_id) DO UPDATE SET
   last_run_id = excluded.last_run_id, last_run_at = excluded.last_run_at, scanned_at = excluded.scanned_at,
   stale_since = coalesce(s.stale_since, excluded.stale_since), marks = s.marks + 1

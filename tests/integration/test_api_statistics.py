@@ -5,7 +5,9 @@ from pathlib import Path
 import pytest
 
 from lanes import summaries
+from runlane.db.keys import NewKey, Scope, check_pepper, create_key
 from runlane.db.pool import Pool
+from runlane.settings import Settings
 from tests.integration.api_world import ApiWorld, Caller, assert_problem, served
 from tests.integration.inboxes import failed
 from tests.integration.test_cli_api import Terminal
@@ -53,6 +55,25 @@ async def test_range_is_bounded_and_metrics_are_known(caller: Caller) -> None:
         assert_problem(await caller.http.get("/v1/statistics", params=params), 422, "request.invalid")
     unknown = await caller.http.get("/v1/statistics", params={"metric": "job"})
     assert_problem(unknown, 422, "statistic.unknown")
+
+
+async def test_summaries_are_made_anew_for_a_platform_key_only(
+    world: ApiWorld, caller: Caller, pool: Pool, settings: Settings
+) -> None:
+    target = await world.add_target(caller)
+    path = "/v1/platform/summaries/rebuild"
+    pepper = check_pepper(settings.key_pepper.get_secret_value())
+    async with pool.acquire() as conn, conn.transaction():
+        key = await create_key(conn, NewKey("ops", None, [Scope.PLATFORM_ADMIN]), pepper)
+
+    assert (await caller.http.post(path)).status_code == 403
+    async with world.anybody(key.plaintext) as ops:
+        for _ in range(2):
+            assert (await ops.post(path)).json() == {"marked": 1}
+    await summaries.turn(pool)
+
+    own = (await caller.http.get(f"/v1/targets/{target}/summary")).json()
+    assert (own["stale_since"], own["refreshed_at"] is not None) == (None, True)
 
 
 async def test_person_reads_statistics_and_summaries(

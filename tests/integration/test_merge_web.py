@@ -134,8 +134,9 @@ async def test_service_that_answers_again_is_open_again(world: World) -> None:
     await world.merge(PORTS, world.job(PORTS, scan, minute=0))
     await world.merge(PORTS, *(world.job(PORTS, minute=minute, coverage=looked) for minute in (1, 2)))
 
-    await world.merge(WEB, world.job(WEB, answer(), minute=3))
+    merged = await world.merge(WEB, world.job(WEB, answer(), minute=3))
 
+    assert "asset.service.discovered" in types(merged)
     row = await world.row(SERVICE)
     assert (row["missed"], row["closed_at"], row["last_seen"]) == (0, None, at(3))
 

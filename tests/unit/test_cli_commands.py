@@ -48,7 +48,7 @@ def _run(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
         "notification list", "notification count", "notification read", "notification unread",
         "notification mute", "notification mutes", "notification unmute", "notification tail",
         "notification rule list", "notification rule set", "notification rule remove", "event tail",
-        "stats", "summary", "exclusion list", "exclusion add", "exclusion remove",
+        "stats", "summary", "lane rebuild", "exclusion list", "exclusion add", "exclusion remove",
         "blackout list", "blackout once", "blackout weekly", "blackout remove",
         "job list", "job show", "job why", "job waiting",
         "target add", "target import", "target tag", "target list", "target show",
