@@ -27,11 +27,15 @@ async def test_picture_is_a_row_of_its_service_and_run(world: World) -> None:
     job = world.job(PICTURE, picture(URL), minute=1)
 
     merged = await world.merge(PICTURE, job)
+    again = await world.merge(PICTURE, job)
 
     assert merged.summaries[job.job_id].new == 1
+    assert [each.type for each in merged.envelopes] == ["asset.screenshot.captured"]
+    assert again.envelopes == []
     row = await world.row(ROW)
     service = await world.row("SELECT id FROM asset_services WHERE workspace_id = $1")
     assert (row["service_id"], row["run_id"], row["job_id"]) == (service["id"], world.run_id, job.job_id)
+    assert merged.envelopes[0].data["service_id"] == str(service["id"])
     assert (row["url"], row["width"], row["height"], row["size_bytes"]) == (URL, 1280, 800, len(png()))
     assert row["object_key"] == names.picture_key(world.workspace_id, world.run_id, job.job_id, 1)
     assert row["observed_at"] == at(1)

@@ -5,6 +5,7 @@ from uuid import UUID
 from runlane import names
 from runlane.db.inventory.sightings import MergeJob
 from runlane.events import EVENT_CATALOG, Envelope, envelope
+from runlane.events.inventory_payloads import AssetScreenshotCaptured
 from runlane.events.payloads import (
     AssetDiscovered,
     AssetPortOpened,
@@ -62,6 +63,17 @@ def technology_detected(job: MergeJob, service_id: UUID, technology: Technology)
         workspace_id=job.workspace_id,
         subject=names.service_subject(service_id),
         ordinal=f"{job.run_id}/{technology.name}",
+    )
+
+
+def screenshot_captured(job: MergeJob, payload: AssetScreenshotCaptured) -> Envelope:
+    """`asset.screenshot.captured`. The subject is the service; several jobs of a run may take one."""
+    return envelope(
+        EVENT_CATALOG.asset.screenshot.captured,
+        payload,
+        workspace_id=job.workspace_id,
+        subject=names.service_subject(payload.service_id),
+        ordinal=str(job.job_id),
     )
 
 

@@ -5,9 +5,11 @@ from typing import Final
 from uuid import UUID
 
 from runlane import names
+from runlane.db.inventory.announcements import screenshot_captured
 from runlane.db.inventory.sightings import Ledger, MergeJob, chunks, columns
 from runlane.db.inventory.subjects import find_services, owned, pin_assets
 from runlane.db.pool import Connection
+from runlane.events.inventory_payloads import AssetScreenshotCaptured
 from runlane.tools.screenshot import ScreenshotRecord
 
 _OBSERVE: Final = """
@@ -32,19 +34,22 @@ async def merge_pictures(conn: Connection, jobs: Sequence[MergeJob], ledger: Led
     """Merges the first picture of each job, if it is of a service of the job's own asset."""
     assets = await pin_assets(conn, jobs)
     services = await find_services(conn, jobs)
-    taken: dict[UUID, tuple[MergeJob, tuple[object, ...]]] = {}
+    taken: dict[UUID, tuple[MergeJob, AssetScreenshotCaptured, tuple[object, ...]]] = {}
     for chunk in chunks(jobs, ScreenshotRecord):
         for asset_id, job, record in owned(chunk, assets, ledger):
             service_id = services.get((asset_id, record.port))
             if service_id is None or job.job_id in taken:
                 ledger.left_out(job)
             else:
-                taken[job.job_id] = (job, _row(job, service_id, record))
+                said = AssetScreenshotCaptured(service_id=service_id, asset_id=asset_id, run_id=job.run_id)
+                taken[job.job_id] = (job, said, _row(job, service_id, record))
     if not taken:
         return
-    for row in await conn.fetch(_OBSERVE, *columns([values for _, values in taken.values()])):
+    for row in await conn.fetch(_OBSERVE, *columns([values for _, _, values in taken.values()])):
         if row["is_new"]:
-            ledger.found(taken[row["job_id"]][0])
+            job, said, _ = taken[row["job_id"]]
+            ledger.found(job)
+            ledger.envelopes.append(screenshot_captured(job, said))
 
 
 def _row(job: MergeJob, service_id: UUID, record: ScreenshotRecord) -> tuple[object, ...]:

@@ -80,7 +80,7 @@ class _AssetCertificate:
 class _AssetScreenshot:
     __slots__ = ()
     captured: Final = transient(
-        "asset.screenshot.captured", i.AssetScreenshotCaptured, Severity.NONE, is_batchable=True
+        "asset.screenshot.captured", i.AssetScreenshotCaptured, Severity.NONE, _MERGE, is_batchable=True
     )
 
 
