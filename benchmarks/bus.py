@@ -39,7 +39,7 @@ LANE: Final = cast("Lane", "bench")  # a lane that exists while it is measured
 
 MOST_CPU: Final = 1.5
 LEAST_BATCHED: Final = 3.0
-LEAST_LANE: Final = 0.2
+LEAST_LANE: Final = 0.3
 
 Numbered = list[tuple[int, dict[str, str]]]
 
