@@ -50,6 +50,9 @@ HOUSEKEEPING: Final = timedelta(hours=1)
 LOOK_BACK: Final = timedelta(minutes=1)
 """How often all of the outbox is looked at, not only what is behind the bound."""
 
+PRUNE_TURNS: Final = 200
+"""Statements of one housekeeping."""
+
 PRUNE_LIMIT: Final = 5000
 """Rows that one statement drops."""
 
@@ -250,8 +253,10 @@ class Relay:
         else:
             log.info("outbox_partitions_ensured", made=made)
         for prune in (lanes.prune_inbox, dead_letters.prune):
-            while await prune(self._conn, PRUNE_LIMIT) == PRUNE_LIMIT:
-                pass
+            # events wait meanwhile, so what is left is dropped an hour later
+            for _ in range(PRUNE_TURNS):
+                if await prune(self._conn, PRUNE_LIMIT) < PRUNE_LIMIT:
+                    break
 
     async def _rest(self, stop: asyncio.Event, linger: timedelta) -> None:
         await pause(linger, stop)

@@ -7,9 +7,11 @@ Source: Event bridge, Delivery guarantees, Retry.
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import timedelta
 from typing import Final
 
+import asyncpg
 import structlog
 
 from lanes import turns
@@ -66,10 +68,10 @@ class UnorderedLoop(LaneLoop):
         """With the checkpoint where nothing before is pending."""
         oldest = await self._reader.oldest_pending()
         if oldest is None:
-            return Position(at.read_seq, at.read_seq)
+            return replace(at, last_seq=at.read_seq)
         if oldest.sequence is None:
             return at
-        return Position(max(at.last_seq, min(at.read_seq, oldest.sequence - 1)), at.read_seq)
+        return replace(at, last_seq=max(at.last_seq, min(at.read_seq, oldest.sequence - 1)))
 
     async def _stalled(self) -> list[Entry]:
         """Pending entries whose time has come: never tried, as after a crash, or idle for long enough."""
@@ -87,10 +89,14 @@ class UnorderedLoop(LaneLoop):
         return claimed
 
     async def _hand(self, at: Position, arrivals: list[Arrival]) -> Done:
-        """Hands on what follows what was read, without a gap, and what was read before."""
+        """Hands on what follows what was read, without a gap, and what was read before.
+
+        That an event is before the checkpoint does not say that it was handled: a server that lost its last
+        second has forgotten what was pending. The inbox says.
+        """
         await self._letters.reject([arrival for arrival in arrivals if arrival.sequence == NOWHERE])
-        done = Done([arrival for arrival in arrivals if arrival.sequence <= at.last_seq])
-        again = [arrival for arrival in arrivals if at.last_seq < arrival.sequence <= at.read_seq]
+        done = Done([arrival for arrival in arrivals if arrival.sequence <= at.old_seq])
+        again = [arrival for arrival in arrivals if at.old_seq < arrival.sequence <= at.read_seq]
         fresh = [arrival for arrival in arrivals if arrival.sequence > at.read_seq]
         if fresh and fresh[0].sequence > at.read_seq + 1:
             healed = await self._heal(at, fresh[0].sequence - 1)
@@ -126,7 +132,7 @@ class UnorderedLoop(LaneLoop):
             async with self._conn.transaction():
                 await self._deliver(events)
         except Exception as error:
-            if is_transient(error):
+            if _is_outage(error):
                 raise
             await self._reader.uncount_attempt(first)
             log.warning(
@@ -146,7 +152,7 @@ class UnorderedLoop(LaneLoop):
                 async with self._conn.transaction():
                     await self._deliver([event])
             except Exception as failure:
-                if is_transient(failure):
+                if _is_outage(failure):
                     raise
                 error = self._errors[event.sequence] = describe(failure)
                 log.exception("event_failed", lane=self._lane, sequence=event.sequence, attempt=attempt)
@@ -176,3 +182,8 @@ class UnorderedLoop(LaneLoop):
 
     def _last_error(self, sequence: int) -> str:
         return self._errors.get(sequence, CRASHED)
+
+
+def _is_outage(error: Exception) -> bool:
+    """Whether a server was away. A statement that took too long was not: the server rolled it back for us."""
+    return is_transient(error) and not isinstance(error, TimeoutError | asyncpg.QueryCanceledError)

@@ -280,7 +280,7 @@ class LaneReader:
         """Those of `entries` at whose event no attempt is counted."""
         if not entries:
             return []
-        keys = [str(int(entry.fields.get(b"sequence", b"0") or b"0")) for entry in entries]
+        keys = [_attempts_of(entry) for entry in entries]
         counts = await cast("Awaitable[list[bytes | None]]", self._redis.hmget(self._failures, keys))
         return [entry for entry, count in zip(entries, counts, strict=True) if not int(count or 0)]
 
@@ -367,6 +367,12 @@ def _group_at(lane: str) -> Iterator[None]:
             raise
         log.warning("group_lost", lane=lane)
         raise GroupLost(lane) from error
+
+
+def _attempts_of(entry: Entry) -> str:
+    """Under which name the attempts at an entry's event are counted; a foreign entry has none."""
+    digits = entry.fields.get(b"sequence", b"")
+    return str(int(digits)) if digits.isdigit() else "0"
 
 
 def _entries(reply: object) -> list[Entry]:

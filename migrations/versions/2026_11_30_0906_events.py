@@ -72,6 +72,7 @@ CREATE TABLE lane_checkpoints (
   lane text PRIMARY KEY,
   last_seq bigint NOT NULL DEFAULT 0,
   read_seq bigint NOT NULL DEFAULT 0,
+  start_seq bigint NOT NULL DEFAULT 0,
   last_entry_id text,
   lost bigint NOT NULL DEFAULT 0,
   live_at timestamptz,
@@ -79,6 +80,7 @@ CREATE TABLE lane_checkpoints (
 );
 COMMENT ON COLUMN lane_checkpoints.last_seq IS 'everything up to here was handled';
 COMMENT ON COLUMN lane_checkpoints.read_seq IS 'everything up to here was read; what is missing behind it is a gap';
+COMMENT ON COLUMN lane_checkpoints.start_seq IS 'everything up to here came before the lane was there';
 COMMENT ON COLUMN lane_checkpoints.live_at IS 'last sign of the lane''s loop: a lane dead for long leaves the brake';
 
 CREATE FUNCTION runlane_drop_outbox_partition(partition text) RETURNS boolean
@@ -118,6 +120,7 @@ CREATE TABLE lane_inbox (
   received_at timestamptz NOT NULL DEFAULT clock_timestamp(),
   PRIMARY KEY (lane, event_id)
 );
+CREATE INDEX lane_inbox_received ON lane_inbox (received_at);
 
 CREATE TABLE audit_events (
   audit_id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,

@@ -14,7 +14,15 @@ from uuid import UUID
 
 from runlane.db.calling import call
 from runlane.db.pool import Connection, Record, encode_json
-from runlane.integrations import DIGEST_ABOVE, DIGEST_WINDOW, Kind, fits, is_for, severities_from
+from runlane.integrations import (
+    DIGEST_ABOVE,
+    DIGEST_WINDOW,
+    TICKETS,
+    Kind,
+    fits,
+    is_for,
+    severities_from,
+)
 
 DIGEST_MARGIN: Final = timedelta(seconds=5)
 """A digest is sent so long after its window has closed."""
@@ -139,7 +147,7 @@ def _rows(
         for endpoint in endpoints:
             if not _wants(endpoint, event):
                 continue
-            if is_alone:
+            if is_alone or Kind(endpoint["kind"]) in TICKETS:  # a ticket is about one finding
                 rows.append(_Row(endpoint, event))
                 continue
             name = f"{event.type}/{event.run_id}/{window.began_at.isoformat()}"

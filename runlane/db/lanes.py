@@ -13,11 +13,17 @@ INBOX_RETENTION: Final = timedelta(days=8)
 """A day more than the outbox is kept: what cannot be read again cannot come twice."""
 
 _ENSURE: Final = """
-INSERT INTO lane_checkpoints (lane, last_seq, read_seq, live_at)
-SELECT $1, start.seq, start.seq, clock_timestamp()
+INSERT INTO lane_checkpoints (lane, last_seq, read_seq, start_seq, live_at)
+SELECT $1, start.seq, start.seq, start.seq, clock_timestamp()
 FROM (SELECT coalesce((SELECT min(bus_seq) - 1 FROM outbox WHERE bus_seq IS NOT NULL AND $2),
                       (SELECT last_seq FROM bus_state)) AS seq) AS start
 ON CONFLICT (lane) DO NOTHING
+"""
+
+# What left the outbox is younger than what leaves the inbox, so the inbox is sure of what comes after it.
+_POSITION: Final = """
+SELECT last_seq, read_seq, least(last_seq, greatest(start_seq, (SELECT pruned_seq FROM bus_state)))
+FROM lane_checkpoints WHERE lane = $1 FOR UPDATE
 """
 
 _ADVANCE: Final = """
@@ -36,7 +42,8 @@ RETURNING event_id
 
 _PRUNE: Final = """
 DELETE FROM lane_inbox WHERE (lane, event_id) IN (
-  SELECT lane, event_id FROM lane_inbox WHERE received_at < clock_timestamp() - $1::interval LIMIT $2
+  SELECT lane, event_id FROM lane_inbox WHERE received_at < clock_timestamp() - $1::interval
+  ORDER BY received_at LIMIT $2
 )
 """
 
@@ -52,10 +59,14 @@ class Advance:
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """How far a lane came. Everything up to `last_seq` was handled, everything up to `read_seq` was read."""
+    """How far a lane came. Everything up to `last_seq` was handled, everything up to `read_seq` was read.
+
+    `old_seq`: what comes again from before is old, whatever the inbox says; behind it the inbox knows.
+    """
 
     last_seq: int
     read_seq: int
+    old_seq: int = 0
 
 
 async def ensure(conn: Connection, lane: str, *, from_oldest: bool) -> None:
@@ -78,9 +89,7 @@ async def take_turn(conn: Connection, lane: str) -> bool:
 
 async def position(conn: Connection, lane: str) -> Position:
     """Locks the lane's row and reads how far it came."""
-    (row,) = await conn.fetch(
-        "SELECT last_seq, read_seq FROM lane_checkpoints WHERE lane = $1 FOR UPDATE", lane
-    )
+    (row,) = await conn.fetch(_POSITION, lane)
     return Position(*row.values())
 
 

@@ -18,7 +18,7 @@ from runlane.db.integration_secrets import Place
 from runlane.db.integrations import NewIntegration
 from runlane.db.pool import Pool
 from runlane.events import EVENT_CATALOG, BusEvent, Envelope, Severity, envelope
-from runlane.events.payloads import JobCancelled
+from runlane.events.payloads import JobCancelled, VulnerabilityDetected
 from runlane.integrations import Kind
 from runlane.keyring import Keyring
 from runlane.outbound.signing import new_key
@@ -40,6 +40,17 @@ def cancelled(workspace_id: UUID, run_id: UUID | None = None, cause: str | None 
         subject=names.job_subject(job_id),
         cause=cause,
     )
+
+
+def detected(workspace_id: UUID) -> Envelope:
+    """A new finding."""
+    finding_id = uuid4()
+    payload = VulnerabilityDetected(
+        vulnerability_id=finding_id, asset_id=uuid4(), check_id="git-exposed",
+        severity="high", url=None,
+    )  # fmt: skip
+    subject = names.vulnerability_subject(finding_id)
+    return envelope(EVENT_CATALOG.vulnerability.detected, payload, workspace_id=workspace_id, subject=subject)
 
 
 @dataclass(slots=True)

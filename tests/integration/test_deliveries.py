@@ -22,7 +22,7 @@ from runlane.integrations import BREAKS_AFTER, DIGEST_ABOVE, Answer, Kind
 from runlane.outbound.transport import Endpoint, Message, Sent
 from runlane.settings import Settings
 from runlane.sweeps import Part
-from tests.integration.delivery_world import DeliveryWorld, cancelled, delivery_world
+from tests.integration.delivery_world import DeliveryWorld, cancelled, delivery_world, detected
 from tests.integration.sweep_world import SweepWorld
 from tests.receivers import Received, Reply, receiver, sender
 
@@ -107,6 +107,15 @@ async def test_above_twenty_a_minute_one_delivery_says_how_many(ways: DeliveryWo
         (False, DIGEST_ABOVE + 1, DIGEST_ABOVE + 1, False),
         (True, 1, 500 - DIGEST_ABOVE, True),
     ]
+
+
+async def test_each_of_many_findings_gets_its_ticket(ways: DeliveryWorld, pool: Pool) -> None:
+    tracker = await ways.connect(NOWHERE)
+    await pool.execute("UPDATE integrations SET kind = 'github' WHERE id = $1", tracker)
+
+    await ways.hear(*(detected(ways.workspace_id) for _ in range(5 * DIGEST_ABOVE)))
+
+    assert await ways.states(tracker) == ["pending/0/-"] * 5 * DIGEST_ABOVE
 
 
 async def test_what_one_act_has_set_off_is_one_delivery_from_the_first_on(ways: DeliveryWorld) -> None:

@@ -146,6 +146,62 @@ async def test_what_was_set_aside_survives_the_loss_of_the_stream(
     assert len(handled) <= 2  # in the batch that failed and alone: never again
 
 
+async def test_what_was_set_aside_is_handled_though_the_server_forgot_that_it_was_pending(
+    pool: Pool, redis: Redis, settings: Settings, workspace_id: UUID, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(unordered, "MAX_ATTEMPTS", 1_000)
+    events = [cancelled(workspace_id) for _ in range(30)]
+    await publish(pool, settings, events)
+    sink = Failing(events[9])
+
+    async with running(lane(settings, sink)):
+        await are_audited(pool, 29)
+        await lane_reaches(pool, 9)
+        sink.failing.clear()
+        # as after a crash without the last second: nothing is pending, and the group is where it was before
+        ids = await entry_ids(redis)
+        async with redis.pipeline(transaction=True) as pipe:
+            pipe.xack(names.EVENT_STREAM, "audit", ids[9])
+            pipe.xgroup_setid(names.EVENT_STREAM, "audit", ids[8])
+            await pipe.execute()
+        await are_audited(pool, 30)
+
+    assert sorted(await audited(pool)) == list(range(1, 31))
+
+
+async def test_an_event_whose_handling_takes_too_long_holds_up_no_other(
+    pool: Pool, redis: Redis, settings: Settings, workspace_id: UUID
+) -> None:
+    class Slow(Failing):
+        async def handle(self, conn: Connection, events: Sequence[BusEvent]) -> None:
+            if self.failing & {event.envelope.id for event in events}:
+                await conn.execute("SELECT pg_sleep(60)", timeout=0.05)
+            await super().handle(conn, events)
+
+    events = [cancelled(workspace_id) for _ in range(30)]
+    await publish(pool, settings, events)
+
+    async with running(lane(settings, Slow(events[9]))):
+        await lane_reaches(pool, 30)
+
+    assert sorted(await audited(pool)) == [*range(1, 10), *range(11, 31)]
+    assert len(await entries(redis, f"{names.DLQ_PREFIX}{workspace_id}")) == 1
+
+
+async def test_a_foreign_entry_with_a_sequence_that_is_no_number_stops_no_lane(
+    pool: Pool, redis: Redis, settings: Settings, workspace_id: UUID
+) -> None:
+    await publish(pool, settings, [cancelled(workspace_id) for _ in range(3)])
+    await redis.xadd(names.EVENT_STREAM, {"sequence": "abc"})
+    await redis.xgroup_create(names.EVENT_STREAM, "audit", id="0")
+    await redis.xreadgroup("audit", "audit", {names.EVENT_STREAM: ">"})  # read, and then its reader died
+
+    async with running(lane(settings, Failing())):
+        await lane_reaches(pool, 3)
+
+    assert sorted(await audited(pool)) == [1, 2, 3]
+
+
 async def test_what_was_trimmed_while_it_was_set_aside_is_read_from_the_outbox(
     pool: Pool, redis: Redis, settings: Settings, workspace_id: UUID, monkeypatch: pytest.MonkeyPatch
 ) -> None:
