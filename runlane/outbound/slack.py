@@ -104,5 +104,5 @@ def _judged(answer: Answer, at: datetime) -> Sent:
     if told in _GONE:
         raise Gone(f"Slack: {told}")
     if answer.status in _REFUSED:
-        raise Rejected(f"Slack answered {answer.status}")
+        raise Rejected(f"Slack answered {answer.status}: {answer.excerpt}")
     return answer.sent(at)

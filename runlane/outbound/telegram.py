@@ -123,9 +123,9 @@ def _judged(answer: Answer, at: datetime) -> Sent:
     reply = _reply(answer)
     status = answer.status if reply.ok else max(answer.status, reply.error_code)
     if status in _GONE:
-        raise Gone(f"Telegram answered {status}")
+        raise Gone(f"Telegram answered {status}: {answer.excerpt}")
     if status == _REFUSED:
-        raise Rejected(f"Telegram answered {status}")
+        raise Rejected(f"Telegram answered {status}: {answer.excerpt}")
     sent = answer.sent(at, status=status)
     if reply.parameters.retry_after is None:
         return sent
