@@ -39,6 +39,11 @@ async def test_person_reads_what_it_is_told_and_says_what_it_wants_to_hear(
     assert (muted.json["type"], removed.code) == ("job", 0)
 
 
+def _heed_interrupts() -> None:
+    """A shell that starts the tests in the background has all that they start ignore Ctrl-C."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 async def test_tail_of_events_goes_on_behind_an_id_until_it_is_interrupted(
     world: ApiWorld, caller: Caller, pool: Pool, tmp_path: Path
 ) -> None:
@@ -52,6 +57,7 @@ async def test_tail_of_events_goes_on_behind_an_id_until_it_is_interrupted(
             sys.executable, "-m", "runlane.cli", "event", "tail", "--type", "job", "--json",
             "--after", str(newest),
             cwd=tmp_path, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+            preexec_fn=_heed_interrupts,
             env={
                 "PATH": "", "PYTHONPATH": str(Path(__file__).parents[2]), "RUNLANE_API_URL": url,
                 "RUNLANE_API_KEY": caller.key,
