@@ -59,7 +59,9 @@ async def test_killed_worker_loses_its_jobs_at_once_and_no_tool_outlives_it(
         return None not in await ends_of(installation, lost)
 
     await until(are_released, MISSED_WITHIN_S)
-    assert set(await ends_of(installation, lost)) == {"lost"}
+    ends = set(await ends_of(installation, lost))
+    assert "lost" in ends
+    assert ends <= {"lost", "completed"}  # a result that was on its way when the worker died is taken
     await installation.assert_found_the_truth(run_id)
     await installation.assert_at_rest(run_id, after_sweep=True)
     assert not await installation.pool.fetchval("SELECT bool_or(charged) FROM job_attempts")

@@ -119,5 +119,9 @@ async def judge(installation: Installation, load: Load, callers: Callers) -> Non
     assert set(outcomes) <= {("completed", False), ("released", False), ("lost", False)}, outcomes
     started = await installation.pool.fetchval("SELECT count(*) FROM job_histories WHERE name = 'upgrade'")
     assert started == callers.started
-    async with installation.pool.acquire() as conn:
-        assert await check(conn, None, at_rest=True) == []
+
+    async def is_at_rest() -> bool:
+        async with installation.pool.acquire() as conn:
+            return await check(conn, None, at_rest=True) == []
+
+    await until(is_at_rest, UP_S)

@@ -21,7 +21,7 @@ pytestmark = [
 async def test_claim_and_sweeps_touch_no_more_buffers_beside_100_000_finished_jobs(
     database: Database, pool: Pool, workspace_id: UUID
 ) -> None:
-    scene = await growth.make_scene(pool, database.owner, workspace_id, live=3_000)
+    scene = await growth.make_scene(pool, database.owner, workspace_id, live=6_000)
     without = await growth.buffers(pool, scene)
 
     await growth.add_finished(pool, scene, 100_000)
