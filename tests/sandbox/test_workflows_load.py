@@ -1,12 +1,13 @@
 """Every workflow file loads in the sandbox, with each import a decision."""
 
+import json
+import subprocess
 import sys
-from dataclasses import dataclass, field
-from types import ModuleType
+from functools import cache
+from pathlib import Path
 
 import pytest
 from temporalio import workflow
-from temporalio.worker import WorkflowInstance, WorkflowInstanceDetails
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
 
 from workflows.registration import WORKFLOWS
@@ -24,28 +25,13 @@ GUARDED = {
 pytestmark = pytest.mark.parametrize("cls", WORKFLOWS, ids=lambda cls: cls.__name__)
 
 
-@dataclass(frozen=True)
-class _Recording(SandboxedWorkflowRunner):
-    """A sandbox that remembers which modules the workflow sees."""
-
-    seen: dict[str, ModuleType] = field(default_factory=dict)
-
-    def create_instance(self, det: WorkflowInstanceDetails) -> WorkflowInstance:
-        instance = super().create_instance(det)
-        # the sandbox names no public way to its modules
-        self.seen.update(instance.importer.new_modules)  # type: ignore[attr-defined]
-        return instance
-
-
-def loaded_anew(cls: type) -> set[str]:
-    """Names of the modules that the sandbox loads or wraps for a workflow instead of passing them through."""
-    runner = _Recording()
-    runner.prepare_workflow(workflow._Definition.must_from_class(cls))
-    return {
-        name
-        for name, module in runner.seen.items()
-        if module is not sys.modules.get(name) and name != "__main__"
-    }
+@cache
+def loaded_anew() -> dict[str, list[str]]:
+    """Modules that the sandbox loads or wraps for each workflow, in a process that has done nothing else."""
+    command = [sys.executable, "-m", "tests.sandbox.closures"]
+    done = subprocess.run(command, cwd=Path(__file__).parents[2], check=True, capture_output=True)
+    found: dict[str, list[str]] = json.loads(done.stdout)
+    return found
 
 
 async def test_workflow_prepares_without_unintentional_passthrough(cls: type) -> None:
@@ -60,13 +46,13 @@ async def test_workflow_prepares_without_unintentional_passthrough(cls: type) ->
 
 
 async def test_workflow_and_what_it_shares_run_inside_the_sandbox(cls: type) -> None:
-    ours = {name for name in loaded_anew(cls) if name.split(".")[0] == "workflows"}
+    ours = {name for name in loaded_anew()[cls.__name__] if name.split(".")[0] == "workflows"}
 
     assert ours == GUARDED[cls.__name__] | {"workflows", cls.__module__}
 
 
 async def test_import_closure_outside_passthrough_holds_no_library(cls: type) -> None:
-    foreign = {name.split(".")[0] for name in loaded_anew(cls)} - {"workflows"}
+    foreign = {name.split(".")[0] for name in loaded_anew()[cls.__name__]} - {"workflows"}
 
     # of the standard library only what the sandbox wraps to refuse clocks and the like; nothing that does I/O
     assert foreign <= {"asyncio", "datetime", "uuid"}
