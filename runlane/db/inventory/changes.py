@@ -9,7 +9,7 @@ from uuid import UUID
 
 from runlane import names
 from runlane.db.pool import Record
-from runlane.events import EVENT_CATALOG, Envelope, envelope
+from runlane.events import EVENT_CATALOG, Envelope, Leaf, envelope
 from runlane.events.inventory_payloads import (
     AssetPayload,
     AssetPortClosed,
@@ -114,19 +114,17 @@ def service_reopened(row: Record, value: str) -> Envelope:
 
 def vulnerability_reopened(row: Record) -> Envelope:
     """`vulnerability.reopened`."""
-    return envelope(
-        EVENT_CATALOG.vulnerability.reopened,
-        _finding(row),
-        workspace_id=row["workspace_id"],
-        subject=names.vulnerability_subject(row["id"]),
-        ordinal=row["at"].isoformat(),
-    )
+    return _about_finding(EVENT_CATALOG.vulnerability.reopened, row)
 
 
 def vulnerability_resolved(row: Record) -> Envelope:
     """`vulnerability.resolved`."""
+    return _about_finding(EVENT_CATALOG.vulnerability.resolved, row)
+
+
+def _about_finding(leaf: Leaf[VulnerabilityPayload], row: Record) -> Envelope:
     return envelope(
-        EVENT_CATALOG.vulnerability.resolved,
+        leaf,
         _finding(row),
         workspace_id=row["workspace_id"],
         subject=names.vulnerability_subject(row["id"]),
